@@ -44,23 +44,23 @@ func (m *Manager) CutOff(id model.ID) bool {
 }
 
 // CreateToken makes a token. Its text is in the result, and is kept nowhere else.
-func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
-	if m.outside == nil {
-		return model.TokenResult{}, m.errInside()
+func (g *gate) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
+	if g.outside == nil {
+		return model.TokenResult{}, g.errInside()
 	}
 	now := time.Now().UTC()
-	secret := trust.NewToken(m.outside.Authority.Pin())
+	secret := trust.NewToken(g.outside.Authority.Pin())
 	t := model.StoredToken{Token: model.Token{ID: secret.ID, User: request.User, Role: request.Role,
 		Node: request.Node, Created: now},
 		Hash: secret.Hash()}
 	var err error
 	if t.Expires, err = expiry(request, now); err == nil {
-		err = m.checkToken(request)
+		err = g.checkToken(request)
 	}
 	if err != nil {
 		return model.TokenResult{}, err
 	}
-	err = m.changeAccess(ctx, func(a *model.Access) error {
+	err = g.changeAccess(ctx, func(a *model.Access) error {
 		a.Tokens = append(a.Tokens, t)
 		return nil
 	})
@@ -71,8 +71,8 @@ func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (
 	if t.User != "" {
 		what = fmt.Sprintf("for user %s, %s", t.User, t.Role)
 	}
-	m.event(model.Info, "token/"+t.ID, "TokenCreated", "was made "+what, "")
-	return model.TokenResult{Token: t.Token, Text: secret.String(), Servers: m.outside.Servers}, nil
+	g.event(model.Info, "token/"+t.ID, "TokenCreated", "was made "+what, "")
+	return model.TokenResult{Token: t.Token, Text: secret.String(), Servers: g.outside.Servers}, nil
 }
 
 // expiry is when a token shall expire.
@@ -93,7 +93,7 @@ func expiry(request model.TokenRequest, now time.Time) (time.Time, error) {
 }
 
 // checkToken says what is wrong with a request for a token.
-func (m *Manager) checkToken(request model.TokenRequest) error {
+func (g *gate) checkToken(request model.TokenRequest) error {
 	if request.User != "" {
 		switch {
 		case request.Node != "":
@@ -113,28 +113,27 @@ func (m *Manager) checkToken(request model.TokenRequest) error {
 	if request.Role != "" {
 		return api.Invalid("a role is a user's; the token is for a host")
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	g.mu.RLock()
+	defer g.mu.RUnlock()
 	if request.Node != "" {
 		if err := model.CheckNodeName(request.Node); err != nil {
 			return api.Invalid("the token is not made", err)
 		}
-		if n := m.nodes[request.Node]; n != nil && !n.Joined {
+		if n := g.nodes[request.Node]; n != nil && !n.Joined {
 			return api.Conflict("node %s is on the manager's own machine and cannot join; choose another name",
 				request.Node)
 		}
 	}
-	return m.checkGround()
+	return g.checkGround()
 }
 
 // checkGround says why no host can join: the existing nodes could not exchange a packet with it. The caller holds the
 // lock.
-func (m *Manager) checkGround() error {
-	for _, n := range m.base.Nodes {
+func (g *gate) checkGround() error {
+	for _, n := range g.base.Nodes {
 		if n.Simulated {
 			return api.Conflict("the nodes of polyplane '%s' are simulated: other machines cannot reach them; hosts "+
-				"join an instance whose node is "+
-				"the machine itself (polyplane up --host)", m.dirs.Name)
+				"join an instance whose node is the machine itself (polyplane up --host)", g.dirs.Name)
 		}
 		if !n.Address.IsValid() {
 			return api.Conflict("node %s has no address at which other nodes could reach it; give it one: polyplane "+
@@ -145,9 +144,9 @@ func (m *Manager) checkGround() error {
 }
 
 // RevokeToken makes a token invalid. Connections that use it end.
-func (m *Manager) RevokeToken(ctx context.Context, id string) (model.Token, error) {
+func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) {
 	var revoked model.Token
-	err := m.changeAccess(ctx, func(a *model.Access) error {
+	err := g.changeAccess(ctx, func(a *model.Access) error {
 		for i := range a.Tokens {
 			t := &a.Tokens[i]
 			if t.ID != id {
@@ -162,18 +161,18 @@ func (m *Manager) RevokeToken(ctx context.Context, id string) (model.Token, erro
 		return api.NotFound("there is no token %s", id)
 	})
 	if err == nil {
-		m.event(model.Info, "token/"+id, "TokenRevoked", "was revoked", "")
+		g.event(model.Info, "token/"+id, "TokenRevoked", "was revoked", "")
 	}
 	return revoked, err
 }
 
 // changeAccess changes who may come in. What f makes of it is stored, or nothing has changed.
-func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error) error {
-	m.changing.Lock()
-	defer m.changing.Unlock()
+func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
 	// The stored state counts: an earlier write may have succeeded although its answer never came.
 	ctx = context.WithoutCancel(ctx)
-	access, version, err := m.store.Access(ctx)
+	access, version, err := g.store.Access(ctx)
 	if err != nil {
 		return storeProblem(err)
 	}
@@ -185,32 +184,32 @@ func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error)
 		ended := t.Ended(now)
 		return !ended.IsZero() && now.Sub(ended) > tokensKept
 	})
-	revision, err := m.store.PutAccess(ctx, access, version)
+	revision, err := g.store.PutAccess(ctx, access, version)
 	switch {
 	case errors.Is(err, store.ErrMoved):
 		return api.Conflict("%v", err)
 	case err != nil:
 		return storeProblem(err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.takeAccess(access, revision)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.takeAccess(access, revision)
 }
 
 // takeAccess takes over what is stored. The caller holds the locks, or nobody knows the manager yet.
-func (m *Manager) takeAccess(access model.Access, revision int64) error {
-	m.gate.takeTokens(access.Tokens)
-	return m.takeMembers(access.Members, revision)
+func (g *gate) takeAccess(access model.Access, revision int64) error {
+	g.takeTokens(access.Tokens)
+	return g.takeMembers(access.Members, revision)
 }
 
 // closeAccess ends the connections that depend on tokens and members that are gone.
-func (m *Manager) closeAccess() {
-	defer m.closing.Wait()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gate.close()
-	for n := range maps.Values(m.nodes) {
-		m.endTunnel(n)
+func (g *gate) closeAccess() {
+	defer g.closing.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.close()
+	for n := range maps.Values(g.nodes) {
+		g.endTunnel(n)
 	}
 }
 

@@ -207,7 +207,7 @@ func (m *Manager) encode(changes []*change) error {
 	for _, c := range changes {
 		ours[c.record.Network.Name] = c
 		for node, p := range c.parts {
-			sums[node] += len(p.encoded)
+			sums[node] += len(p.line)
 		}
 	}
 	m.mu.RLock()
@@ -215,7 +215,7 @@ func (m *Manager) encode(changes []*change) error {
 	for name, n := range m.networks {
 		if ours[name] == nil {
 			for node, p := range n.parts {
-				sums[node] += len(p.encoded)
+				sums[node] += len(p.line)
 			}
 		}
 	}
@@ -225,7 +225,7 @@ func (m *Manager) encode(changes []*change) error {
 			old = n.parts
 		}
 		for node, p := range c.parts {
-			if sums[node] > model.MaxNodeBytes && len(p.encoded) > len(old[node].encoded) {
+			if sums[node] > model.MaxNodeBytes && len(p.line) > len(old[node].line) {
 				return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate: with it, what node %s is "+
 					"told of its networks is %s, and %s are allowed; "+
 					"place elements on other nodes, or give them less configuration", c.record.Network.Name, node,

@@ -190,13 +190,13 @@ type incident struct {
 }
 
 // incidents are those that nodes report about elements placed on them. The caller holds the lock.
-func (m *Manager) incidents() (all []incident) {
-	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
-		for id, e := range m.nodes[name].elements {
+func (k *known) incidents() (all []incident) {
+	for _, name := range slices.Sorted(maps.Keys(k.nodes)) {
+		for id, e := range k.nodes[name].elements {
 			if e.Incident == nil {
 				continue
 			}
-			n := m.networks[id.Network]
+			n := k.networks[id.Network]
 			if n == nil || n.damaged != nil || n.record.Deleting ||
 				n.record.Assigned.Placement.Elements[id.Element] != name ||
 				n.record.Overrides[id.Element].Decided >= e.Incident.At.UnixNano() {

@@ -69,7 +69,7 @@ func (m *Manager) Faults(ctx context.Context, name string, request model.FaultRe
 	if err := m.commit(ctx, c); err != nil {
 		return model.Record{}, err
 	}
-	m.wakeFaults()
+	m.faults.look()
 	return next, nil
 }
 
@@ -92,10 +92,21 @@ func (m *Manager) putBack(ctx context.Context, old *network, run *model.FaultRun
 	return next, resolved, err
 }
 
-// wakeFaults has the schedules looked at.
-func (m *Manager) wakeFaults() {
+// schedule makes the faults of all networks' schedules when they are due.
+type schedule struct {
+	*known
+	acts interface { // as users do
+		Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error)
+		Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
+		commit(ctx context.Context, changes ...*change) error
+	}
+	changed chan struct{} // has the schedules looked at
+}
+
+// look has the schedules looked at.
+func (s *schedule) look() {
 	select {
-	case m.faults <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -109,11 +120,11 @@ type dueFault struct {
 	at      time.Time
 }
 
-// nextFault is the earliest of all schedules' next faults.
-func (m *Manager) nextFault() (first dueFault, there bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for name, n := range m.networks {
+// next is the earliest of all schedules' next faults.
+func (s *schedule) next() (first dueFault, there bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, n := range s.networks {
 		r := n.record.FaultRun
 		if r == nil || r.Over() || n.damaged != nil || n.record.Deleting {
 			continue
@@ -126,22 +137,22 @@ func (m *Manager) nextFault() (first dueFault, there bool) {
 	return first, there
 }
 
-// runFaults makes the faults of all schedules when they are due.
-func (m *Manager) runFaults(ctx context.Context) {
+// run makes faults when they are due, until the context ends.
+func (s *schedule) run(ctx context.Context) {
 	for {
 		wait := time.Duration(-1)
-		due, there := m.nextFault()
+		due, there := s.next()
 		if there {
 			wait = max(0, time.Until(due.at))
 		}
 		if wait != 0 {
-			if !m.restFaults(ctx, wait) {
+			if !s.rest(ctx, wait) {
 				return
 			}
 			continue // what is next may have changed
 		}
-		err := m.makeFault(ctx, due)
-		if err := m.faultDone(ctx, due, err); err != nil && !m.restFaults(ctx, faultsRest) {
+		err := s.make(ctx, due)
+		if err := s.done(ctx, due, err); err != nil && !s.rest(ctx, faultsRest) {
 			return
 		}
 		if ctx.Err() != nil {
@@ -150,8 +161,8 @@ func (m *Manager) runFaults(ctx context.Context) {
 	}
 }
 
-// restFaults waits, without an end if it is less than nothing, or until schedules have changed.
-func (m *Manager) restFaults(ctx context.Context, wait time.Duration) bool {
+// rest waits, without an end if it is less than nothing, or until schedules have changed.
+func (s *schedule) rest(ctx context.Context, wait time.Duration) bool {
 	var after <-chan time.Time
 	if wait >= 0 {
 		t := time.NewTimer(wait)
@@ -161,45 +172,45 @@ func (m *Manager) restFaults(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-m.faults:
+	case <-s.changed:
 	case <-after:
 	}
 	return true
 }
 
-// makeFault does what a fault says, as whoever started the schedule may.
-func (m *Manager) makeFault(ctx context.Context, due dueFault) error {
+// make does what a fault says, as whoever started the schedule may.
+func (s *schedule) make(ctx context.Context, due dueFault) error {
 	ctx = api.AsOwner(ctx, due.owner)
 	f := due.fault
-	m.mu.RLock()
+	s.mu.RLock()
 	element := false
-	if n := m.networks[due.network]; n != nil {
+	if n := s.networks[due.network]; n != nil {
 		_, element = n.index[f.Object]
 	}
-	m.mu.RUnlock()
+	s.mu.RUnlock()
 	var err error
 	switch {
 	case f.Action == model.ActionSet:
-		_, err = m.Set(ctx, due.network, model.SetRequest{Object: f.Object, Values: f.Values})
+		_, err = s.acts.Set(ctx, due.network, model.SetRequest{Object: f.Object, Values: f.Values})
 	case element:
-		_, err = m.Act(ctx, model.ID{Network: due.network, Element: f.Object}, f.Action)
+		_, err = s.acts.Act(ctx, model.ID{Network: due.network, Element: f.Object}, f.Action)
 	default:
 		state := map[model.Action]model.LinkState{model.ActionStop: model.LinkDown}[f.Action]
-		_, err = m.Set(ctx, due.network, model.SetRequest{Object: f.Object,
+		_, err = s.acts.Set(ctx, due.network, model.SetRequest{Object: f.Object,
 			Values: []model.Assignment{{Key: "state", Value: string(state)}}})
 	}
 	return err
 }
 
-// faultDone stores that a fault was made, or what it failed by, and tells of it with the real time.
-func (m *Manager) faultDone(ctx context.Context, due dueFault, failed error) error {
-	if err := m.changing.LockFor(ctx, ""); err != nil {
+// done stores that a fault was made, or what it failed by, and tells of it with the real time.
+func (s *schedule) done(ctx context.Context, due dueFault, failed error) error {
+	if err := s.changing.LockFor(ctx, ""); err != nil {
 		return err
 	}
-	defer m.changing.Unlock()
-	m.mu.RLock()
-	n := m.networks[due.network]
-	m.mu.RUnlock()
+	defer s.changing.Unlock()
+	s.mu.RLock()
+	n := s.networks[due.network]
+	s.mu.RUnlock()
 	if n == nil || n.record.FaultRun == nil || !n.record.FaultRun.Began.Equal(due.began) {
 		return nil // stopped meanwhile, or gone
 	}
@@ -221,14 +232,14 @@ func (m *Manager) faultDone(ctx context.Context, due dueFault, failed error) err
 	run.Done = append(run.Done[:len(run.Done):len(run.Done)], done)
 	next.FaultRun, next.Revision, next.Modified = &run, next.Revision+1, now
 	c.record = next
-	if err := m.commit(ctx, c); err != nil {
+	if err := s.acts.commit(ctx, c); err != nil {
 		return err
 	}
 	if run.Over() {
-		m.mu.Lock()
-		m.networkEvent(model.Info, due.network, "FaultsOver",
+		s.mu.Lock()
+		s.networkEvent(model.Info, due.network, "FaultsOver",
 			"the schedule of faults is over; `polyplane faults stop` puts back what it has changed", "")
-		m.mu.Unlock()
+		s.mu.Unlock()
 	}
 	return nil
 }

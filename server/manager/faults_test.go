@@ -68,7 +68,7 @@ func TestFaults(t *testing.T) {
 	if l := mustNetwork(t, f, "lab").Network.Links[1]; l.Loss != 0.01 || l.Bandwidth != 1e7 {
 		t.Errorf("after an apply: %+v", l)
 	}
-	if n, there := f.nextFault(); !there || n.fault.Object != "r1" {
+	if n, there := f.faults.next(); !there || n.fault.Object != "r1" {
 		t.Errorf("next is %+v", n)
 	}
 	if _, err := f.set(t, "r1", "cpu=0.1"); err != nil {

@@ -23,10 +23,10 @@ type Outside struct {
 // taken while the manager's is held, never the other way round. What is in it changes only with both locks of the
 // manager held.
 type gate struct {
-	instance string
-	outside  *Outside // nil if nobody outside this machine is served
+	*known
+	outside *Outside // nil if nobody outside this machine is served
 
-	mu      sync.RWMutex
+	door    sync.RWMutex
 	keys    map[string]*key        // by the token's ID
 	members map[string]*membership // by the node's name
 }
@@ -47,8 +47,8 @@ type membership struct {
 
 // User tells whose token it is.
 func (g *gate) User(token trust.Token) (api.Caller, error) {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	k := g.keys[token.ID]
 	if err := checkSecret(k, token); err != nil {
 		return api.Caller{}, err
@@ -62,8 +62,8 @@ func (g *gate) User(token trust.Token) (api.Caller, error) {
 
 // Host says why no host can join with a token, as far as that is known without the store.
 func (g *gate) Host(token trust.Token) error {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	return checkHost(g.keys[token.ID], token)
 }
 
@@ -95,8 +95,8 @@ func checkSecret(k *key, token trust.Token) error {
 
 // Member returns the node that joined with this certificate.
 func (g *gate) Member(node trust.Node) (api.Caller, error) {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	switch is := g.members[node.Name]; {
 	case is == nil:
 		return api.Caller{}, api.Unauthorized("node %s is a member no longer; it may join again with a new token",
@@ -119,14 +119,13 @@ func (g *gate) Authority() []byte {
 // errInside says that nobody outside this machine could use a token.
 func (g *gate) errInside() error {
 	return api.Conflict("polyplane '%s' is not reached from other machines, so tokens are of no use; give it an "+
-		"address: polyplane up --listen :%d",
-		g.instance, model.DefaultPort)
+		"address: polyplane up --listen :%d", g.dirs.Name, model.DefaultPort)
 }
 
 // ListTokens returns the tokens that are still listed, in the order in which they were made.
 func (g *gate) ListTokens() []model.Token {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	all := make([]model.Token, 0, len(g.keys))
 	for _, k := range g.keys {
 		all = append(all, k.Token)
@@ -142,8 +141,8 @@ func (g *gate) ListTokens() []model.Token {
 
 // takeTokens takes over the tokens that are stored. Those that were revoked end.
 func (g *gate) takeTokens(tokens []model.StoredToken) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.door.Lock()
+	defer g.door.Unlock()
 	keys := map[string]*key{}
 	for _, t := range tokens {
 		k := g.keys[t.ID]
@@ -162,11 +161,11 @@ func (g *gate) takeTokens(tokens []model.StoredToken) {
 	g.keys = keys
 }
 
-// takeMembers takes over the members that are stored. ended are the nodes whose membership has ended, also if they have
+// enter takes over the members that are stored. ended are the nodes whose membership has ended, also if they have
 // a new one; same tells that nothing has changed.
-func (g *gate) takeMembers(members []model.Member) (ended []string, same bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (g *gate) enter(members []model.Member) (ended []string, same bool) {
+	g.door.Lock()
+	defer g.door.Unlock()
 	now := make(map[string]*membership, len(members))
 	same = len(members) == len(g.members)
 	for _, is := range members {
@@ -194,8 +193,8 @@ func (g *gate) takeMembers(members []model.Member) (ended []string, same bool) {
 
 // member is what a node of that name joined as; ok tells whether one did.
 func (g *gate) member(name string) (is model.Member, ok bool) {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	if m := g.members[name]; m != nil {
 		return m.Member, true
 	}
@@ -204,8 +203,8 @@ func (g *gate) member(name string) (is model.Member, ok bool) {
 
 // owners are the users with a token as owners that can be used.
 func (g *gate) owners() (users []string) {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
+	g.door.RLock()
+	defer g.door.RUnlock()
 	for _, k := range g.keys {
 		if k.Role == model.RoleOwner && k.Unusable(time.Now()) == "" {
 			users = append(users, k.User)
@@ -216,8 +215,8 @@ func (g *gate) owners() (users []string) {
 
 // close ends all connections that depend on tokens and memberships.
 func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.door.Lock()
+	defer g.door.Unlock()
 	for _, k := range g.keys {
 		k.end()
 	}

@@ -36,17 +36,17 @@ func (n *node) keeps() iter.Seq[model.HeldNetwork] {
 }
 
 // goneNetworks are the networks that a node is told to remove, by name. The caller holds the lock.
-func (m *Manager) goneNetworks(n *node) []model.GoneNetwork {
+func (k *known) goneNetworks(n *node) []model.GoneNetwork {
 	var all []model.GoneNetwork
 	for _, name := range slices.Sorted(maps.Keys(n.gone)) {
-		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name], Deleted: m.networks[name] == nil})
+		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name], Deleted: k.networks[name] == nil})
 	}
 	return all
 }
 
 // takeHeld takes over what a node says it holds. If the store knows that something of it is gone, the node is told to
 // remove that. People decide about the rest. The caller holds the lock.
-func (m *Manager) takeHeld(n *node, r *model.Report) {
+func (k *known) takeHeld(n *node, r *model.Report) {
 	was := n.held
 	n.held, n.unproven = nil, ""
 	told := false
@@ -57,17 +57,17 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 		}
 		if _, already := n.gone[h.Name]; already {
 			if slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name }) &&
-				m.networks[h.Name] != nil {
+				k.networks[h.Name] != nil {
 				n.held = append(n.held, h) // until it has let go
 			}
 			continue
 		}
-		if m.knownGone(n, h) {
+		if k.knownGone(n, h) {
 			n.goneFrom(h.Name, false)
 			told = true
 			continue
 		}
-		if !m.proven(n, h) {
+		if !k.proven(n, h) {
 			if unproven++; n.unproven == "" {
 				n.unproven = h.Name
 			}
@@ -76,7 +76,7 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 		n.held = append(n.held, h)
 		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) &&
 			n.takesEvent() {
-			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
+			k.networkEvent(model.Warning, h.Name, "NetworkHeld", k.heldWords(n.Name, h), n.Name)
 		}
 	}
 	maps.DeleteFunc(n.going, func(name string, _ model.HeldNetwork) bool {
@@ -86,10 +86,10 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 	})
 	n.tellRefused(unproven, "network "+n.unproven+", which it says it holds")
 	if len(was) > 0 && len(n.held) == 0 && unproven == 0 {
-		m.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
+		k.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
 	}
 	if told {
-		m.tell(n)
+		k.tell(n)
 	}
 	for name := range n.gone {
 		if r.Revision >= n.revision && !n.has(name) &&
@@ -100,13 +100,13 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 }
 
 // seal adds the proof that a network was placed on a joined node. If the store is lost, the node can show it.
-func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
-	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes,
+func (k *known) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
+	if k.authority == nil || !slices.ContainsFunc(substrate.Nodes,
 		func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
 		return nil
 	}
 	h := n.Held()
-	if n.Seal, err = m.authority.Seal(h.Sealed(node)...); err != nil {
+	if n.Seal, err = k.authority.Seal(h.Sealed(node)...); err != nil {
 		return fmt.Errorf("seal what node %s is told of network %s: %w", node, n.Name, err)
 	}
 	return nil
@@ -114,29 +114,29 @@ func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substr
 
 // proven returns whether a network that a node says it has was ever placed on it: either the store knows, or the node
 // shows the seal. Nodes on this machine belong to the manager and are believed. The caller holds the lock.
-func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
+func (k *known) proven(n *node, h model.HeldNetwork) bool {
 	if !n.Joined {
 		return true
 	}
-	if own := m.networks[h.Name]; own != nil && own.damaged == nil {
+	if own := k.networks[h.Name]; own != nil && own.damaged == nil {
 		if _, here := own.parts[n.Name]; here && (h.Index == 0 || h.Index == own.record.Assigned.Index) {
 			return true
 		}
 	}
-	return h.Index != 0 && m.authority != nil && m.authority.Sealed(h.Seal, h.Sealed(n.Name)...)
+	return h.Index != 0 && k.authority != nil && k.authority.Sealed(h.Seal, h.Sealed(n.Name)...)
 }
 
 // knownGone returns whether the store knows that a node must not have anything of what it holds. The caller holds the
 // lock.
-func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
-	if own := m.networks[h.Name]; own != nil {
+func (k *known) knownGone(n *node, h model.HeldNetwork) bool {
+	if own := k.networks[h.Name]; own != nil {
 		if own.damaged != nil {
 			return false
 		}
 		_, here := own.parts[n.Name]
 		return !here && (h.Index == 0 || h.Index == own.record.Assigned.Index)
 	}
-	d, deleted := m.deleted[h.Name]
+	d, deleted := k.deleted[h.Name]
 	return deleted && (h.Index == 0 || d.Index == 0 || d.Index == h.Index)
 }
 
@@ -152,40 +152,38 @@ func (n *node) letsGo(h model.HeldNetwork, now bool) {
 }
 
 // heldWords says what a node holds, why, and what can be done.
-func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
-	if _, going := m.nodes[node].going[h.Name]; going {
+func (k *known) heldWords(node string, h model.HeldNetwork) string {
+	if _, going := k.nodes[node].going[h.Name]; going {
 		return fmt.Sprintf("network %s is deleted, and node %s was told to let go of it: it still has what it had, %s",
 			h.Name, node, counts(h.Elements, "element"))
 	}
-	if own := m.networks[h.Name]; own != nil {
+	if own := k.networks[h.Name]; own != nil {
 		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose "+
-			"elements, or quarantines of elements: `%s` takes in what the nodes "+
-			"have, `%s` lets the node follow the store", node, h.Why, h.Name, m.command("recover --from-nodes "+h.Name),
-			m.command("forget "+h.Name))
+			"elements, or quarantines of elements: `%s` takes in what the nodes have, `%s` lets the node follow the "+
+			"store", node, h.Why, h.Name, k.command("recover --from-nodes "+h.Name), k.command("forget "+h.Name))
 	}
 	return fmt.Sprintf("network %s is unknown to this store, and node %s has %s of it: %s. All of it is kept as it "+
-		"is: `%s` takes the network in, "+
-		"`%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why,
-		m.command("recover --from-nodes "+h.Name), m.command("delete "+h.Name))
+		"is: `%s` takes the network in, `%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why,
+		k.command("recover --from-nodes "+h.Name), k.command("delete "+h.Name))
 }
 
 // damagedWords says what is wrong with a network whose record is damaged, and what can be done.
-func (m *Manager) damagedWords(n *network) string {
+func (k *known) damagedWords(n *network) string {
 	name := n.damaged.Name
-	backup := "There is no good backup that has it in " + m.dirs.Backups()
+	backup := "There is no good backup that has it in " + k.dirs.Backups()
 	if n.backup != "" {
-		backup = fmt.Sprintf("The newest good backup that has it: `%s`", m.command("restore "+n.backup))
+		backup = fmt.Sprintf("The newest good backup that has it: `%s`", k.command("restore "+n.backup))
 	}
 	return fmt.Sprintf("%v. What runs of it goes on as it is, and can be neither changed nor stopped until it is "+
 		"settled. %s. `%s` puts it together from what its nodes were told, and changes no other network; `%s` ends "+
-		"and removes it", n.damaged.Err, backup, m.command("recover --from-nodes "+name), m.command("delete "+name))
+		"and removes it", n.damaged.Err, backup, k.command("recover --from-nodes "+name), k.command("delete "+name))
 }
 
 // damagedStatus sums up a network whose record is damaged. The lock is held.
-func (m *Manager) damagedStatus(n *network) model.NetworkStatus {
-	s := model.NetworkStatus{Name: n.damaged.Name, Phase: model.PhaseFailed, Damaged: true, Message: m.damagedWords(n)}
-	for _, node := range slices.Sorted(maps.Keys(m.nodes)) {
-		if is := m.nodes[node].beside[s.Name]; is.elements > 0 {
+func (k *known) damagedStatus(n *network) model.NetworkStatus {
+	s := model.NetworkStatus{Name: n.damaged.Name, Phase: model.PhaseFailed, Damaged: true, Message: k.damagedWords(n)}
+	for _, node := range slices.Sorted(maps.Keys(k.nodes)) {
+		if is := k.nodes[node].beside[s.Name]; is.elements > 0 {
 			s.Nodes = append(s.Nodes, node)
 			s.Elements, s.Running = s.Elements+is.elements, s.Running+is.running
 		}
@@ -194,7 +192,7 @@ func (m *Manager) damagedStatus(n *network) model.NetworkStatus {
 }
 
 // command is what a user types to tell this instance something.
-func (m *Manager) command(words string) string { return instance.Command(m.dirs.Name, words) }
+func (k *known) command(words string) string { return instance.Command(k.dirs.Name, words) }
 
 func counts(n int, what string) string {
 	if n == 1 {
@@ -204,11 +202,11 @@ func counts(n int, what string) string {
 }
 
 // unknownHeld are the networks that nodes hold and the store does not know, by name. The caller holds the lock.
-func (m *Manager) unknownHeld() []string {
+func (k *known) unknownHeld() []string {
 	names := map[string]bool{}
-	for _, n := range m.nodes {
+	for _, n := range k.nodes {
 		for h := range n.keeps() {
-			if m.networks[h.Name] == nil {
+			if k.networks[h.Name] == nil {
 				names[h.Name] = true
 			}
 		}
@@ -217,16 +215,16 @@ func (m *Manager) unknownHeld() []string {
 }
 
 // heldStatus sums up a network that the store does not know. The caller holds the lock.
-func (m *Manager) heldStatus(name string) model.NetworkStatus {
+func (k *known) heldStatus(name string) model.NetworkStatus {
 	s := model.NetworkStatus{Name: name, Phase: model.PhaseHeld}
-	on := m.nodes.heldOn(name)
+	on := k.nodes.heldOn(name)
 	s.Nodes = slices.Sorted(maps.Keys(on))
 	for _, node := range s.Nodes {
 		s.Elements += on[node].Elements
-		s.Running += m.nodes[node].beside[name].running
+		s.Running += k.nodes[node].beside[name].running
 	}
 	if len(s.Nodes) > 0 {
-		s.Message = m.heldWords(s.Nodes[0], on[s.Nodes[0]])
+		s.Message = k.heldWords(s.Nodes[0], on[s.Nodes[0]])
 	}
 	return s
 }
@@ -242,8 +240,7 @@ func (n *node) heldProblem() string {
 		return ""
 	}
 	return fmt.Sprintf("it goes on with what it was told before and changes nothing: %s: `polyplane get networks -o "+
-		"wide` tells what can be done",
-		n.held[0].Why)
+		"wide` tells what can be done", n.held[0].Why)
 }
 
 // heldNames are the networks that the node holds.
@@ -258,13 +255,13 @@ func (n *node) heldNames() []string {
 
 // errHeld is the error for what cannot be done with a network that only nodes know, or nil if no node holds it. The
 // caller holds the lock.
-func (m *Manager) errHeld(name string) error {
-	on := m.nodes.heldOn(name)
-	if m.networks[name] != nil || len(on) == 0 {
+func (k *known) errHeld(name string) error {
+	on := k.nodes.heldOn(name)
+	if k.networks[name] != nil || len(on) == 0 {
 		return nil
 	}
 	node := slices.Sorted(maps.Keys(on))[0]
-	return api.Conflict("%s", m.heldWords(node, on[node]))
+	return api.Conflict("%s", k.heldWords(node, on[node]))
 }
 
 // Forget makes nodes give up what they hold of a network: they remove what the store does not know of it.

@@ -82,8 +82,7 @@ func (n *node) condition() (is model.Condition, why string) {
 		return model.Unknown, fmt.Sprintf("its agent is away, and has not been heard of for %s", seconds(n.silence()))
 	case n.silence() > model.LeaseTime:
 		return model.Unknown, fmt.Sprintf("nothing has been heard of its agent for %s, although it is connected: it "+
-			"hangs, or its machine does",
-			seconds(n.silence()))
+			"hangs, or its machine does", seconds(n.silence()))
 	case n.watches == 0:
 		return model.NotReady, "its agent is away"
 	case n.still() != "":
@@ -147,7 +146,7 @@ func (n *node) toldBefore() model.Duration {
 func seconds(d time.Duration) time.Duration { return d.Round(time.Second) }
 
 // readiness tells of a node whose condition has changed since it was last told. The caller holds the lock.
-func (m *Manager) readiness(n *node) {
+func (k *known) readiness(n *node) {
 	is, why := n.condition()
 	was := n.said
 	if is == was && (is == model.Ready || why == n.saidWhy || n.mute() != "") {
@@ -156,19 +155,19 @@ func (m *Manager) readiness(n *node) {
 	n.said, n.saidWhy = is, why
 	switch {
 	case is == model.Ready:
-		m.event(model.Info, n.Name, "NodeReady", "node "+n.Name+" is ready", n.Name)
+		k.event(model.Info, n.Name, "NodeReady", "node "+n.Name+" is ready", n.Name)
 	case is == model.Unknown && was != "":
-		m.event(model.Error, n.Name, "NodeUnknown",
+		k.event(model.Error, n.Name, "NodeUnknown",
 			fmt.Sprintf("node %s: %s; what runs there goes on running, and is shown as it was last told",
 				n.Name, why), n.Name)
 	case was == model.Ready && n.watches == 0:
-		m.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+
+		k.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+
 			" is away; what runs there goes on running", n.Name)
 	case was == model.Ready || was == model.NotReady && n.problem != "", n.still() != "":
-		m.event(model.Error, n.Name, "NodeProblem", "node "+n.Name+": "+why, n.Name)
+		k.event(model.Error, n.Name, "NodeProblem", "node "+n.Name+": "+why, n.Name)
 	default:
 		return
 	}
-	m.touch()
-	m.poke()
+	k.touch()
+	k.poke()
 }

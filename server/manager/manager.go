@@ -23,12 +23,25 @@ import (
 
 // Manager holds everything in memory, and reads the store only when it starts. It implements the API's services.
 type Manager struct {
+	*known
+	gate
+	agents
+	started time.Time
+	quotas  model.Quotas // mu guards them
+	// restraints are what administrators have decided about elements that their owners have deleted, in order.
+	restraints restraints
+	faults     schedule
+}
+
+// known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and
+// store nothing. Whoever calls one of them holds mu, or nobody knows the manager yet.
+type known struct {
+	*news
 	dirs  instance.Dirs
 	store *store.Store
 	base  model.Substrate // without the nodes that joined
 	// authority seals what joined nodes are told; nil if there can be no joined nodes.
 	authority *trust.Authority
-	started   time.Time
 
 	// changing serialises changes of records. It is held from the decision to the store's answer. Readers take only mu,
 	// so they never wait for the disk.
@@ -38,21 +51,12 @@ type Manager struct {
 	substrate model.Substrate // including the nodes that joined; changed only with both locks held
 	networks  networks
 	nodes     nodes
-	quotas    model.Quotas
-	// restraints are what administrators have decided about elements that their owners have deleted, in order.
-	restraints restraints
-	revision   int64 // of the nodes' desired state; it is the store's, so it outlives this process
-	identity   model.StoreIdentity
-	deleted    map[string]model.Deleted // networks, lately
-	ear        ear
-	wake       chan struct{} // wakes the loop
-	faults     chan struct{} // has the schedules of faults looked at
-
-	closing sync.WaitGroup // tunnels that are being closed
-
-	gate
-	*news
-	agents
+	revision  int64 // of the nodes' desired state; it is the store's, so it outlives this process
+	identity  model.StoreIdentity
+	deleted   map[string]model.Deleted // networks, lately
+	ear       ear
+	wake      chan struct{}  // wakes the loop
+	closing   sync.WaitGroup // tunnels that are being closed
 }
 
 var (
@@ -99,9 +103,10 @@ func (n *network) begin(was *network) {
 
 // New reads the store. A substrate without nodes stands for the stored one.
 func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
-	m := &Manager{dirs: dirs, gate: gate{instance: dirs.Name}, store: st, started: time.Now(), networks: networks{},
-		nodes: nodes{}, news: newNews(), wake: make(chan struct{}, 1), faults: make(chan struct{}, 1)}
-	m.agents = agents{m.reach}
+	k := &known{dirs: dirs, store: st, networks: networks{}, nodes: nodes{}, news: newNews(),
+		wake: make(chan struct{}, 1)}
+	m := &Manager{known: k, gate: gate{known: k}, started: time.Now()}
+	m.agents, m.faults = agents{m.reach}, schedule{k, m, make(chan struct{}, 1)}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
 		return nil, err
 	}
@@ -191,11 +196,11 @@ func counted(networks int) string {
 }
 
 // hold keeps what the nodes have of a network whose record cannot be read.
-func (m *Manager) hold(d store.Damaged) {
+func (k *known) hold(d store.Damaged) {
 	n := &network{damaged: &d, record: model.Record{Network: model.Network{Name: d.Name}}}
-	n.backup, _ = store.NewestGoodOf(m.dirs.Backups(), d.Name)
-	m.networks[d.Name] = n
-	m.networkEvent(model.Error, d.Name, "NetworkDamaged", m.damagedWords(n), "")
+	n.backup, _ = store.NewestGoodOf(k.dirs.Backups(), d.Name)
+	k.networks[d.Name] = n
+	k.networkEvent(model.Error, d.Name, "NetworkDamaged", k.damagedWords(n), "")
 	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
 }
 
@@ -218,7 +223,7 @@ func numbersOf(d store.Damaged) model.Assigned {
 }
 
 // restore takes up a stored network.
-func (m *Manager) restore(r model.Record, numbers *resolve.Numbers) error {
+func (k *known) restore(r model.Record, numbers *resolve.Numbers) error {
 	resolved, assigned, err := resolve.Known(r.Network).Resolve(r.Assigned, numbers)
 	if err != nil {
 		return err
@@ -227,29 +232,29 @@ func (m *Manager) restore(r model.Record, numbers *resolve.Numbers) error {
 	n := &network{record: r, resolved: resolved}
 	n.begin(nil)
 	n.makeIndex()
-	m.networks[r.Network.Name] = n
+	k.networks[r.Network.Name] = n
 	if r.Deleting {
 		n.leaving = map[string]int64{}
 		for _, node := range r.Assigned.Placement.Elements {
-			n.leaving[node] = m.revision
-			if on := m.nodes[node]; on != nil {
+			n.leaving[node] = k.revision
+			if on := k.nodes[node]; on != nil {
 				on.goneFrom(r.Network.Name, r.Discard)
 			}
 		}
 		return nil
 	}
-	parts, err := m.makeParts(r, resolved, m.substrate)
+	parts, err := k.makeParts(r, resolved, k.substrate)
 	if err != nil {
 		return err
 	}
 	for node, p := range parts {
-		p.revision = m.revision
+		p.revision = k.revision
 		parts[node] = p
 	}
 	n.parts = parts
 	for _, node := range slices.Sorted(maps.Keys(placedOn(r))) {
-		if m.nodes[node] == nil {
-			m.networkEvent(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
+		if k.nodes[node] == nil {
+			k.networkEvent(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
 				"elements are placed on node %s, which the substrate no longer has; apply the network again to place "+
 					"them anew", node), node)
 		}
@@ -279,9 +284,9 @@ func placedOn(r model.Record) map[string]int {
 }
 
 // poke wakes the loop.
-func (m *Manager) poke() {
+func (k *known) poke() {
 	select {
-	case m.wake <- struct{}{}:
+	case k.wake <- struct{}{}:
 	default:
 	}
 }
@@ -293,7 +298,7 @@ const loopEvery = 10 * time.Second
 // context ends.
 func (m *Manager) Loop(ctx context.Context) {
 	var schedules sync.WaitGroup
-	schedules.Go(func() { m.runFaults(ctx) })
+	schedules.Go(func() { m.faults.run(ctx) })
 	defer schedules.Wait()
 	tick := time.NewTicker(loopEvery)
 	defer tick.Stop()

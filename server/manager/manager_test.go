@@ -104,7 +104,7 @@ func (f *fixture) Apply(ctx context.Context, net model.Network, o model.ApplyOpt
 func (f *fixture) desired(t testing.TB, node string) model.NodeState {
 	t.Helper()
 	f.mu.RLock()
-	b := bytes.Join(f.whole(f.nodes[node]), nil)
+	b := f.whole(f.nodes[node])
 	f.mu.RUnlock()
 	if !bytes.HasSuffix(b, []byte("}\n")) || bytes.Count(b, []byte("\n")) != 1 {
 		t.Fatalf("not one line: %.200s", b)

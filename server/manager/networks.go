@@ -28,9 +28,9 @@ func (m *Manager) Network(name string) (model.Record, error) {
 }
 
 // situation finds a network that is about to be applied, or nil if it is new. The caller holds the lock.
-func (m *Manager) situation(name string, base int64) (*network, error) {
-	old := m.networks[name]
-	if err := m.errHeld(name); err != nil {
+func (k *known) situation(name string, base int64) (*network, error) {
+	old := k.networks[name]
+	if err := k.errHeld(name); err != nil {
 		return nil, err
 	}
 	switch {
@@ -39,19 +39,17 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 			name, base)
 	case old == nil:
 	case old.damaged != nil:
-		_, err := m.usable(name)
+		_, err := k.usable(name)
 		return nil, err
 	case old.record.Deleting:
 		return nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
 			shorten(slices.Sorted(maps.Keys(old.leaving))))
 	case base == model.BaseNew:
 		return nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan "+
-			"again", name,
-			old.record.Revision)
+			"again", name, old.record.Revision)
 	case base > 0 && base != old.record.Revision:
 		return nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at "+
-			"%d now; plan again",
-			name, base, old.record.Revision)
+			"%d now; plan again", name, base, old.record.Revision)
 	}
 	return old, nil
 }
@@ -119,18 +117,18 @@ func same(a, b model.Record) bool {
 }
 
 // tellMoves emits an event for each element that a change has placed on another node. The caller holds the lock.
-func (m *Manager) tellMoves(old, next *model.Record) {
+func (e *news) tellMoves(old, next *model.Record) {
 	for i := range next.Network.Elements {
 		id := model.ID{Network: next.Network.Name, Element: next.Network.Elements[i].Name}
 		from, to := old.Assigned.Placement.Elements[id.Element], next.Assigned.Placement.Elements[id.Element]
 		if from != "" && from != to {
-			m.networkEvent(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
+			e.networkEvent(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
 		}
 	}
 }
 
 // tellLinks emits an event for each link that a change has stopped or started. The caller holds the lock.
-func (m *Manager) tellLinks(old, next *model.Record) {
+func (e *news) tellLinks(old, next *model.Record) {
 	was := make(map[string]bool, len(old.Network.Links))
 	for i := range old.Network.Links {
 		was[old.Network.Links[i].Name] = old.Network.Links[i].State == model.LinkDown
@@ -140,10 +138,10 @@ func (m *Manager) tellLinks(old, next *model.Record) {
 		down := l.State == model.LinkDown
 		switch before, there := was[l.Name]; {
 		case down && !before:
-			m.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStopped",
+			e.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStopped",
 				"is stopped: "+linkEnds(l)+" have no carrier, and nothing passes", "")
 		case !down && before && there:
-			m.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStarted",
+			e.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStarted",
 				"is started: "+linkEnds(l)+" have their carrier back", "")
 		}
 	}

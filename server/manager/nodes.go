@@ -51,8 +51,8 @@ type node struct {
 	gone map[string]bool
 }
 
-func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
-	return &node{SubstrateNode: sn, socket: socket, ear: &m.ear, news: m.news, heardAt: m.ear.time,
+func (k *known) newNode(sn model.SubstrateNode, socket string) *node {
+	return &node{SubstrateNode: sn, socket: socket, ear: &k.ear, news: k.news, heardAt: k.ear.time,
 		told: make(chan struct{}), elements: map[model.ID]model.ElementStatus{},
 		ports: map[model.PortID]model.PortStatus{}}
 }
@@ -104,7 +104,7 @@ func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end
 		defer m.mu.RUnlock()
 		d := api.Desired{Revision: n.revision, Changed: n.told}
 		if !changes {
-			d.Lines = m.whole(n)
+			d.Lines = [][]byte{m.whole(n)}
 			return d
 		}
 		d.Lines, before = m.changes(n, before)
@@ -160,7 +160,7 @@ func (m *Manager) Report(r model.Report) error {
 
 // takeElements replaces what is known of the node's elements. Agents emit events about failures and recoveries
 // themselves. A first report only says what has been so for long.
-func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) {
+func (k *known) takeElements(n *node, list []model.ElementStatus, first bool) {
 	for _, is := range list {
 		is.Node = n.Name
 		was := n.elements[is.ID]
@@ -170,13 +170,13 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		}
 		switch is.Phase {
 		case model.PhaseRunning:
-			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			k.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementStarted", Message: "runs", Node: n.Name})
 		case model.PhaseSuspended:
-			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			k.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
 		case model.PhaseStopped:
-			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			k.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}
 	}
@@ -243,16 +243,16 @@ func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 }
 
 // usable finds a network that is not damaged. The caller holds the lock.
-func (m *Manager) usable(name string) (*network, error) {
-	n := m.networks[name]
+func (k *known) usable(name string) (*network, error) {
+	n := k.networks[name]
 	if n == nil {
-		if err := m.errHeld(name); err != nil {
+		if err := k.errHeld(name); err != nil {
 			return nil, err
 		}
-		return nil, m.networks.none(name)
+		return nil, k.networks.none(name)
 	}
 	if n.damaged != nil {
-		return nil, api.Conflict("%s", m.damagedWords(n))
+		return nil, api.Conflict("%s", k.damagedWords(n))
 	}
 	return n, nil
 }

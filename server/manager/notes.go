@@ -26,8 +26,7 @@ func (m *Manager) notes(s *admission.Situation, old *network, next admission.Net
 			e := &resolved.Elements[i]
 			if s.CPU != 0 && e.CPU == 0 || s.Memory != 0 && e.Memory == 0 {
 				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s "+
-					"asks for none of one of them, which does not count",
-					e.Name))
+					"asks for none of one of them, which does not count", e.Name))
 				break
 			}
 		}
@@ -80,9 +79,8 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 	switch {
 	case !overwrite || len(replaced) == 0:
 	case len(edited) > 0:
-		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the "+
-			"document's, and so is that of any other router, if it was edited",
-			shorten(edited)))
+		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the document's, "+
+			"and so is that of any other router, if it was edited", shorten(edited)))
 	default:
 		notes = append(notes, fmt.Sprintf("where configuration was edited inside %s, it is replaced by the document's",
 			shorten(replaced)))

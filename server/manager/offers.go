@@ -9,7 +9,7 @@ import (
 )
 
 // take notes what a node's agent offers, and tells of changes since its last report. The caller holds the lock.
-func (m *Manager) take(n *node, r *model.Registration) {
+func (k *known) take(n *node, r *model.Registration) {
 	offers := r.Offers
 	if offers == nil {
 		offers = r.BareOffers.Offers()
@@ -19,14 +19,14 @@ func (m *Manager) take(n *node, r *model.Registration) {
 	lacks := n.offers.Lacks()
 	for _, f := range slices.Sorted(maps.Keys(lacks)) {
 		if _, before := was[f]; !first && !before {
-			m.event(model.Warning, n.Name, "NodeLacks", fmt.Sprintf("node %s no longer offers %s: %s", n.Name,
+			k.event(model.Warning, n.Name, "NodeLacks", fmt.Sprintf("node %s no longer offers %s: %s", n.Name,
 				f, lacks[f]), n.Name)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(was)) {
 		if _, still := lacks[f]; !still {
-			m.event(model.Info, n.Name, "NodeOffers", fmt.Sprintf("node %s offers %s now", n.Name, f), n.Name)
+			k.event(model.Info, n.Name, "NodeOffers", fmt.Sprintf("node %s offers %s now", n.Name, f), n.Name)
 		}
 	}
-	m.readiness(n)
+	k.readiness(n)
 }

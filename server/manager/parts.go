@@ -66,8 +66,7 @@ func (ns nodes) refusing(owner bool, command func(string) string) map[string]str
 		default:
 			held := n.heldNames()
 			all[name] = fmt.Sprintf(", which changes nothing until it is settled what becomes of what it holds (%s): "+
-				"take it in (`%s`), "+
-				"or let it go (`%s`)", strings.Join(held, ", "), command("recover --from-nodes"),
+				"take it in (`%s`), or let it go (`%s`)", strings.Join(held, ", "), command("recover --from-nodes"),
 				command("forget "+held[0]))
 		}
 	}
@@ -91,8 +90,7 @@ func (ns nodes) checkAddress(machine model.Machine) error {
 	for name, n := range ns {
 		if name != machine.Name && n.Address == machine.Address {
 			return api.Conflict("node %s has the address %s already; say by which address the other nodes reach this "+
-				"host (--underlay ADDRESS)",
-				name, machine.Address)
+				"host (--underlay ADDRESS)", name, machine.Address)
 		}
 	}
 	return nil

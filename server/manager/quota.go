@@ -32,8 +32,7 @@ func checkOnly(owner string, documents []model.Document, situations []*network) 
 		}
 		if net.Owner != "" && net.Owner != owner {
 			return api.Forbidden("network %s: user %s is an owner and may make networks in the own name only, not in "+
-				"%s's (owner:)",
-				net.Name, owner, net.Owner)
+				"%s's (owner:)", net.Name, owner, net.Owner)
 		}
 		if old != nil && old.record.Owner != owner {
 			net.Owner = owner // an administrator made it for this owner, and it stays the owner's

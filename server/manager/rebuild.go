@@ -39,9 +39,8 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 		case as.Index == 0:
 			as.Index, net.Slice, net.Owner = part.Index, part.Slice, part.Owner
 		case as.Index != part.Index:
-			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are "+
-				"two networks of one name", node,
-				part.Index, as.Index)
+			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are two "+
+				"networks of one name", node, part.Index, as.Index)
 		}
 		for _, e := range part.Elements {
 			if other, twice := as.Placement.Elements[e.Name]; twice {

@@ -54,14 +54,14 @@ func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (re
 
 // believedParts are what nodes say they were told to have, by network and node, if it was ever placed there; and, in
 // words, what is not believed. The caller holds the lock.
-func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork,
+func (k *known) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork,
 	unbelieved []string) {
 	parts = map[string]map[string]model.NodeNetwork{}
 	for _, node := range slices.Sorted(maps.Keys(states)) {
-		is := m.nodes[node]
+		is := k.nodes[node]
 		unproven := []string(nil)
 		for _, n := range states[node].Networks {
-			if is == nil || !m.proven(is, n.Held()) {
+			if is == nil || !k.proven(is, n.Held()) {
 				unproven = append(unproven, model.Shorten(n.Name, model.MaxName))
 				continue
 			}
@@ -80,10 +80,10 @@ func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[st
 }
 
 // recovered puts one network together. The caller holds the lock.
-func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change,
+func (k *known) recovered(name string, parts map[string]model.NodeNetwork, others []*change,
 	changed bool) (*change, []string, error) {
-	held := m.nodes.heldOn(name)
-	own := m.networks[name]
+	held := k.nodes.heldOn(name)
+	own := k.networks[name]
 	switch {
 	case len(parts) == 0:
 		return nil, nil, fmt.Errorf("no node that answers remembers that it was told to have anything of it")
@@ -94,7 +94,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	}
 	var taken []model.Assigned
 	var records []model.Record
-	for other, n := range m.networks {
+	for other, n := range k.networks {
 		if other == name {
 			continue
 		}
@@ -107,7 +107,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	for _, c := range others {
 		taken, records = append(taken, c.record.Assigned), append(records, c.record)
 	}
-	for _, r := range m.nodes.heldNumbers() {
+	for _, r := range k.nodes.heldNumbers() {
 		taken = append(taken, r.Assigned)
 	}
 	r, err := rebuild(name, parts, changed, resolve.NewNumbers(taken...))
@@ -131,7 +131,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 			"all are written now",
 		"not known to nodes: whether a policy for attacks is an administrator's: all are the file's now, which its "+
 			"owner may change (`polyplane policy "+name+" attack=…` decides anew)")
-	if placed, err := embedding.Embed(m.substrate, nil, embedding.UsageOf(records), r.resolved,
+	if placed, err := embedding.Embed(k.substrate, nil, embedding.UsageOf(records), r.resolved,
 		embedding.Current{Placement: r.record.Assigned.Placement}); err != nil {
 		notes = append(notes, "its links' paths reserve nothing: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	} else if maps.Equal(placed.Elements, r.record.Assigned.Placement.Elements) {

@@ -102,9 +102,8 @@ func (k *restraints) keep(ctx context.Context, lost []model.Restraint) error {
 	}
 	if n > maxRestraints && len(next) > len(k.list) {
 		return api.Forbidden("administrators' quarantines and policies of %d deleted elements of user %s would be "+
-			"kept, %d at most are: "+
-			"an administrator releases some first (`polyplane quarantine list` shows them), or does this", n,
-			owner, maxRestraints)
+			"kept, %d at most are: an administrator releases some first (`polyplane quarantine list` shows them), or "+
+			"does this", n, owner, maxRestraints)
 	}
 	return k.put(ctx, next)
 }

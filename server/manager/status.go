@@ -92,9 +92,9 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 }
 
 // networkStatus sums up a network. The lock is held.
-func (m *Manager) networkStatus(n *network) model.NetworkStatus {
+func (k *known) networkStatus(n *network) model.NetworkStatus {
 	if n.damaged != nil {
-		return m.damagedStatus(n)
+		return k.damagedStatus(n)
 	}
 	r := &n.record
 	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
@@ -105,7 +105,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	wanted := 0
 	for i := range n.resolved.Elements {
 		name := n.resolved.Elements[i].Name
-		is := m.nodes.elementStatus(n, name)
+		is := k.nodes.elementStatus(n, name)
 		stopped := r.Overrides[name].Stopped
 		if !stopped {
 			wanted++
@@ -136,7 +136,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		}
 	}
 	for name, p := range n.parts {
-		if on := m.nodes[name]; waiting == "" && on != nil && (on.reported < p.revision || on.atWork[s.Name]) {
+		if on := k.nodes[name]; waiting == "" && on != nil && (on.reported < p.revision || on.atWork[s.Name]) {
 			waiting = "node " + name + " is at work"
 		}
 	}
@@ -154,12 +154,12 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped
 	}
-	for node, h := range m.nodes.heldOn(s.Name) {
-		s.Message = m.heldWords(node, h)
+	for node, h := range k.nodes.heldOn(s.Name) {
+		s.Message = k.heldWords(node, h)
 		break
 	}
 	for _, name := range s.Nodes {
-		on := m.nodes[name]
+		on := k.nodes[name]
 		if on == nil {
 			continue
 		}
