@@ -316,9 +316,10 @@ func (c *chain) jobs(index uint32) []control.Job {
 		for side := range 2 {
 			j := &jobs[i+side]
 			far := elements[1-side]
-			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: far, MTU: 1500,
-				MAC:       model.MAC(model.PortID{ID: j.ID, Interface: far}),
-				Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}})
+			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{
+				ResolvedInterface: model.ResolvedInterface{Name: far, MTU: 1500,
+					MAC:       model.MAC(model.PortID{ID: j.ID, Interface: far}),
+					Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}}})
 		}
 	}
 	return jobs

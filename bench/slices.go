@@ -90,9 +90,10 @@ func (w *wires) jobs(first uint32) (jobs []control.Job) {
 				Software:   model.SoftwareStatic,
 				Forwarding: model.ForwardXDP}}}
 		for side, ifc := range []string{wireIn, wireOut} {
-			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc, MTU: 1500,
-				MAC:       w.mac(i, ifc).String(),
-				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", side))}})
+			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{
+				ResolvedInterface: model.ResolvedInterface{Name: ifc, MTU: 1500,
+					MAC:       w.mac(i, ifc).String(),
+					Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", side))}}})
 		}
 		jobs = append(jobs, j)
 	}

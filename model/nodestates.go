@@ -95,8 +95,9 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		}
 		first := len(interfaces)
 		for k := range e.Interfaces {
-			i := e.Interfaces[k].placed()
-			if f := e.Interfaces[k].Far; f != nil {
+			i := PlacedInterface{ResolvedInterface: e.Interfaces[k]}
+			if f := i.ResolvedInterface.Far; f != nil {
+				i.ResolvedInterface.Far = nil
 				far := PlacedFar{Far: *f}
 				farNode := placed[far.Element]
 				far.Stopped = stopped[i.Link]

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -75,17 +74,9 @@ type PlacedElement = ElementOf[PlacedInterface]
 // PlacedInterface is an interface as its node has to know it: what ResolvedInterface has, and what follows from where
 // the elements are.
 type PlacedInterface struct {
-	Name      string         `json:"name"`
-	Device    string         `json:"device,omitempty"` // what Linux calls it inside the element, where that is not Name
-	MAC       string         `json:"mac,omitempty"`
-	Addresses []netip.Prefix `json:"addresses,omitempty"`
-
-	MTU      int        `json:"mtu,omitempty"`
-	Link     string     `json:"link,omitempty"`
-	Edge     string     `json:"edge,omitempty"`
-	Far      *PlacedFar `json:"far,omitempty"`
-	Internet bool       `json:"internet,omitempty"`
-	Shape    *Shape     `json:"shape,omitempty"`
+	ResolvedInterface
+	// Far takes the place of the one that does not know where the far end is, in JSON as well.
+	Far *PlacedFar `json:"far,omitempty"`
 	// Copy tells where copies of what passes the link go. It is nil where nobody gets any, and at the link's other end.
 	Copy *Copy `json:"copy,omitempty"`
 }
@@ -104,13 +95,9 @@ type PlacedFar struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.
-func (i PlacedInterface) LinuxName() string { return cmp.Or(i.Device, i.Name) }
-
 // Resolved is the interface without where its far end is.
 func (i *PlacedInterface) Resolved() ResolvedInterface {
-	r := ResolvedInterface{Name: i.Name, Device: i.Device, MAC: i.MAC, Addresses: i.Addresses, MTU: i.MTU, Link: i.Link,
-		Edge: i.Edge, Internet: i.Internet, Shape: i.Shape}
+	r := i.ResolvedInterface
 	if i.Far != nil {
 		r.Far = &i.Far.Far
 	}
@@ -124,12 +111,6 @@ func (e *NodeElement) Resolved() ResolvedElement {
 		interfaces[i] = e.Interfaces[i].Resolved()
 	}
 	return Rephased(e.PlacedElement, interfaces)
-}
-
-// placed is the interface as its node has to know it, except for where its far end is.
-func (i *ResolvedInterface) placed() PlacedInterface {
-	return PlacedInterface{Name: i.Name, Device: i.Device, MAC: i.MAC, Addresses: i.Addresses, MTU: i.MTU, Link: i.Link,
-		Edge: i.Edge, Internet: i.Internet, Shape: i.Shape}
 }
 
 // Described is the interface as its owner may have described it.

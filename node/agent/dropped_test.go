@@ -46,7 +46,7 @@ func TestDropsAreWatched(t *testing.T) {
 	} {
 		w, judge := newWatcher(), watch.New()
 		e := watchedOf(id, &model.NodeElement{PlacedElement: model.PlacedElement{Name: "e", Kind: c.kind,
-			Interfaces: []model.PlacedInterface{{Name: "eth0"}}}})
+			Interfaces: []model.PlacedInterface{{ResolvedInterface: model.ResolvedInterface{Name: "eth0"}}}}})
 		at := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 		counters := fabric.Counters{TxPackets: 1, Drops: map[string]uint64{fabric.Tagged: 1 << 40}}
 		var found []watch.Verdict

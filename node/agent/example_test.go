@@ -72,7 +72,8 @@ func TestExamplesInTheAgent(t *testing.T) {
 	id := model.ID{Network: "lab", Element: "r"}
 	router := model.PlacedElement{Name: "r", Kind: model.Router, Control: model.ControlVM,
 		Forwarding: model.ForwardOpenFlow,
-		Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01"}}}
+		Interfaces: []model.PlacedInterface{{
+			ResolvedInterface: model.ResolvedInterface{Name: "x", MAC: "02:00:00:00:00:01"}}}}
 	a.desired = &model.NodeState{Networks: []model.NodeNetwork{
 		{Name: "lab", Elements: []model.NodeElement{{PlacedElement: router}}}}}
 	if a.pass(t.Context()) {

@@ -62,7 +62,8 @@ func TestLinks(t *testing.T) {
 	}
 	expect := func() {
 		o := &outcome{devices: []control.Device{{Interface: "if", Name: port, Index: index}}}
-		o.job.Element.Interfaces = []model.PlacedInterface{{Name: "if", MTU: 1500}}
+		o.job.Element.Interfaces = []model.PlacedInterface{{
+			ResolvedInterface: model.ResolvedInterface{Name: "if", MTU: 1500}}}
 		w.expect(map[model.ID]*outcome{id("r1"): o})
 	}
 	signalled := func() bool {

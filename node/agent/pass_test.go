@@ -141,8 +141,9 @@ func TestConfirm(t *testing.T) {
 func TestPass(t *testing.T) {
 	element := func(name string, kind model.Kind) model.NodeElement {
 		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind,
-			Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01",
-				Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
+			Interfaces: []model.PlacedInterface{{
+				ResolvedInterface: model.ResolvedInterface{Name: "x", MAC: "02:00:00:00:00:01",
+					Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}}
 	}
 	desired := &model.NodeState{Hold: []string{"broken"},
 		Networks: []model.NodeNetwork{{Name: "net", Slice: model.Slice{Bandwidth: 7}, Elements: []model.NodeElement{

@@ -188,6 +188,34 @@ func last(t *testing.T, pieces [][]byte) (u model.Update) {
 	return u
 }
 
+// TestEveryFieldOfAnElementReachesItsNode follows an element, every field of which is set, from what was resolved to what
+// its node renders configurations of: what is not told there has no effect.
+func TestEveryFieldOfAnElementReachesItsNode(t *testing.T) {
+	var e model.ResolvedElement
+	n := 0
+	fill(reflect.ValueOf(&e).Elem(), &n)
+	e.Attack = model.AttackStop // it is told with the network's and the administrators' word
+	record := model.ResolvedRecord{Network: model.Resolved{Name: "lab", Elements: []model.ResolvedElement{e}},
+		Assigned: model.Assigned{Placement: model.Placement{Elements: map[string]string{e.Name: "n1"}}}}
+	states := model.NodeStates([]model.ResolvedRecord{record}, substrateOf(1))
+	var parts [][]byte
+	state := states["n1"]
+	for _, nn := range state.Networks {
+		b, err := json.Marshal(nn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, b)
+	}
+	told := assemble(t, &model.Assembly{}, encodeState(state, parts))
+	if len(told.Networks) != 1 || len(told.Networks[0].Elements) != 1 {
+		t.Fatalf("the node is told %+v", told)
+	}
+	if is := told.Networks[0].Elements[0].Resolved(); !reflect.DeepEqual(is, e) {
+		t.Errorf("the node is told\n%+v\nmeant\n%+v", is, e)
+	}
+}
+
 func TestTheSubstratesHookIsTold(t *testing.T) {
 	substrate := substrateOf(2)
 	substrate.Hook = model.HookTC

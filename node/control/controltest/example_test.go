@@ -142,8 +142,9 @@ func TestTapsConform(t *testing.T) {
 		Job: func(name string) control.Job {
 			return control.Job{ID: model.ID{Network: "lab", Element: name},
 				Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name,
-					Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "a", MTU: 1500},
-						{Name: "b", MTU: 9000}}}}}
+					Kind: model.Host, Interfaces: []model.PlacedInterface{{
+						ResolvedInterface: model.ResolvedInterface{Name: "a", MTU: 1500}},
+						{ResolvedInterface: model.ResolvedInterface{Name: "b", MTU: 9000}}}}}}
 		},
 		Spoil: func(j *control.Job) { j.Element.Interfaces[1].MTU = 7 },
 	})

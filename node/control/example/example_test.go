@@ -44,7 +44,8 @@ func (m *memory) Remove(id model.ID, ifc string) error {
 func job(name string, interfaces ...string) control.Job {
 	j := control.Job{ID: model.ID{Network: "lab", Element: name}}
 	for _, ifc := range interfaces {
-		j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc})
+		j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{
+			ResolvedInterface: model.ResolvedInterface{Name: ifc}})
 	}
 	return j
 }

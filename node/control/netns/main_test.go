@@ -130,8 +130,9 @@ func lineInterface(link, end, far int, index uint32) model.PlacedInterface {
 	if end == 0 {
 		other4, other6 = other4.Next(), other6.Next()
 	}
-	return model.PlacedInterface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
-		Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)},
+	return model.PlacedInterface{
+		ResolvedInterface: model.ResolvedInterface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
+			Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)}},
 		Far: &model.PlacedFar{Far: model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end),
 			Addresses: []netip.Addr{other4, other6}}}}}}
 }

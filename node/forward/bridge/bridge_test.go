@@ -75,7 +75,9 @@ func TestConforms(t *testing.T) {
 	for i := range ids {
 		job := control.Job{ID: ids[i], Index: 1,
 			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: ids[i].Element, Kind: model.Switch,
-				Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}
+				Interfaces: []model.PlacedInterface{{
+					ResolvedInterface: model.ResolvedInterface{Name: "h1"}}, {
+					ResolvedInterface: model.ResolvedInterface{Name: "h2"}}}}}}
 		r := driver.Apply(t.Context(), []control.Job{job})[0]
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -95,13 +97,16 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	dirs, driver := newNode(t, ids)
 	jobs := []control.Job{{ID: ids[0], Index: 1,
 		Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: "s", Kind: model.Switch,
-			Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}}
+			Interfaces: []model.PlacedInterface{{
+				ResolvedInterface: model.ResolvedInterface{Name: "h1"}}, {
+				ResolvedInterface: model.ResolvedInterface{Name: "h2"}}}}}}}
 	for i := 1; i <= 2; i++ {
 		prefix := netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i))
 		jobs = append(jobs, control.Job{ID: ids[i], Index: 1,
 			Element: model.NodeElement{PlacedElement: model.PlacedElement{
 				Name: ids[i].Element, Kind: model.Host,
-				Interfaces: []model.PlacedInterface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
+				Interfaces: []model.PlacedInterface{{
+					ResolvedInterface: model.ResolvedInterface{Name: "s", Addresses: []netip.Prefix{prefix}}}}}}})
 	}
 	var devices []control.Device
 	for _, r := range driver.Apply(ctx, jobs) {

@@ -113,10 +113,11 @@ func newChain(t testing.TB, routers int) *lab {
 			e.Kind, e.Software = model.Host, ""
 		}
 		add := func(far string, link, host int) {
-			e.Interfaces = append(e.Interfaces, model.PlacedInterface{Name: far, MTU: 1500,
-				MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
-				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", link, host)),
-					netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", link, host))}})
+			e.Interfaces = append(e.Interfaces, model.PlacedInterface{
+				ResolvedInterface: model.ResolvedInterface{Name: far, MTU: 1500,
+					MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
+					Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", link, host)),
+						netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", link, host))}}})
 		}
 		switch {
 		case i == 0:

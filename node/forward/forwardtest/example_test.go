@@ -122,7 +122,9 @@ func TestOpenerConforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := func(name string, index int) forward.Job {
-		interfaces := []model.PlacedInterface{{Name: "a"}, {Name: "b"}}
+		interfaces := []model.PlacedInterface{{
+			ResolvedInterface: model.ResolvedInterface{Name: "a"}}, {
+			ResolvedInterface: model.ResolvedInterface{Name: "b"}}}
 		return forward.Job{ID: model.ID{Network: "lab", Element: name},
 			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router,
 				Interfaces: interfaces}},
