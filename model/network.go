@@ -135,6 +135,9 @@ type Interface struct {
 	Name      string         `json:"name"` // the user's; DeviceName tells what Linux calls it
 	MAC       string         `json:"mac,omitempty"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// OSPF and OSPF6 are what these protocols do at it; nil where that is as the router says.
+	OSPF  *OSPFPort `json:"ospf,omitempty"`
+	OSPF6 *OSPFPort `json:"ospf6,omitempty"`
 }
 
 // RouteType is what a route does with packets.
@@ -182,7 +185,7 @@ func (r Routing) Protocols() (all []string) {
 	return all
 }
 
-// OSPF puts all the router's interfaces and its loopback into one area.
+// OSPF puts the router's loopback into an area, and all its interfaces that do not say otherwise.
 type OSPF struct {
 	Area         string   `json:"area,omitempty"` // dotted form; 0.0.0.0 when empty
 	Cost         int      `json:"cost,omitempty"`

@@ -115,7 +115,7 @@ func (e *NodeElement) Resolved() ResolvedElement {
 
 // Described is the interface as its owner may have described it.
 func (i *PlacedInterface) Described() Interface {
-	return Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses}
+	return Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses, OSPF: i.OSPF, OSPF6: i.OSPF6}
 }
 
 // Rephased is the element with other interfaces in place of its own: so it goes from one phase to another.

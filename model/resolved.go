@@ -26,6 +26,8 @@ type ResolvedInterface struct {
 	Device    string         `json:"device,omitempty"` // what Linux calls it inside the element, where that is not Name
 	MAC       string         `json:"mac,omitempty"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	OSPF      *OSPFPort      `json:"ospf,omitempty"`
+	OSPF6     *OSPFPort      `json:"ospf6,omitempty"`
 
 	MTU  int    `json:"mtu,omitempty"`
 	Link string `json:"link,omitempty"`

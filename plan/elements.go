@@ -74,9 +74,9 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 			continue
 		}
 		if d := fields(o, n); len(d) > 0 {
-			c := Change{Action: Modify, Kind: "interface", Object: object(n), Details: d,
-				Effect: "renumbers it", Disturbs: true}
-			emit(c)
+			effect, disturbs := interfaceEffect(&o, &n, d)
+			emit(Change{Action: Modify, Kind: "interface", Object: object(n), Details: d, Effect: effect,
+				Disturbs: disturbs})
 		}
 	}
 	for _, o := range old.Interfaces {
@@ -89,6 +89,28 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 				Effect: "cuts what goes over it", Disturbs: true})
 		}
 	}
+}
+
+// interfaceEffect says what traffic notices when an interface becomes another one in these fields.
+func interfaceEffect(old, new *model.Interface, details []Detail) (string, bool) {
+	for _, d := range details {
+		if protocol, _, _ := strings.Cut(d.Field, "."); protocol != "ospf" && protocol != "ospf6" {
+			return "renumbers it", true
+		}
+	}
+	for _, p := range [][2]*model.OSPFPort{{old.OSPF, new.OSPF}, {old.OSPF6, new.OSPF6}} {
+		var was, is model.OSPFPort
+		if p[0] != nil {
+			was = *p[0]
+		}
+		if p[1] != nil {
+			is = *p[1]
+		}
+		if was.Area != is.Area || was.Network != is.Network || was.Passive != is.Passive {
+			return "finds its OSPF neighbours there anew", true
+		}
+	}
+	return inPlace, false
 }
 
 // withInterfaces are the fields of a new element, with those of its interfaces.

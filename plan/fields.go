@@ -234,7 +234,11 @@ func text(v reflect.Value) string {
 	}
 	var parts []string
 	for i := range v.NumField() {
-		if s := text(v.Field(i)); s != "" {
+		switch s := text(v.Field(i)); {
+		case s == "":
+		case v.Type().Field(i).Anonymous: // its fields are the struct's
+			parts = append(parts, s)
+		default:
 			parts = append(parts, jsonName(v.Type().Field(i))+" "+s)
 		}
 	}

@@ -100,6 +100,14 @@ func TestDiff(t *testing.T) {
 ~ r1.routing.ospf.cost: unset → 5  (reloads r1)
 0 to create, 1 to change, 0 to delete
 `},
+		{"what OSPF does at an interface", func(n *model.Network) {
+			n.Elements[0].Interfaces[0].OSPF = &model.OSPFPort{OSPFPortKeys: model.OSPFPortKeys{Cost: 7}}
+			n.Elements[0].Interfaces[1].OSPF = &model.OSPFPort{Area: "0.0.0.1", Passive: model.No}
+		}, `
+~ r1:h1.ospf: unset → cost 7  (in place)
+~ r1:r2.ospf: unset → area 0.0.0.1 passive false  (finds its OSPF neighbours there anew)
+0 to create, 2 to change, 0 to delete
+`},
 		{"an intent with nothing in it", func(n *model.Network) {
 			n.Elements[0].Routing = model.Routing{RIP: &model.RIP{}}
 		}, `

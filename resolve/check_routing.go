@@ -15,6 +15,7 @@ var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "
 
 func (ps *problems) checkSoftware(i int) {
 	e := &ps.net.Elements[i]
+	ps.checkPorts(i)
 	if e.Kind != model.Router {
 		switch {
 		case e.Software != "":
@@ -136,6 +137,41 @@ func (ps *problems) checkIntents(i int) {
 			ps.element(i, "routing/bgp/neighbors",
 				"%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can",
 				n.Name, model.MaxName)
+		}
+	}
+}
+
+// checkPorts looks at what interfaces say of OSPF.
+func (ps *problems) checkPorts(i int) {
+	e := &ps.net.Elements[i]
+	for k := range e.Interfaces {
+		f := &e.Interfaces[k]
+		for _, v := range []struct {
+			name string
+			at   *model.OSPFPort
+			o    *model.OSPF
+		}{{"ospf", f.OSPF, e.Routing.OSPF}, {"ospf6", f.OSPF6, e.Routing.OSPF6}} {
+			if v.at == nil {
+				continue
+			}
+			field := "interfaces/" + f.Name + "/" + v.name
+			switch {
+			case e.Kind != model.Router:
+				ps.element(i, field, "interface %s: only routers speak %s", f.Name, model.ProtocolName(v.name))
+				continue
+			case v.o == nil && !ps.ofElement(i, v.name):
+				ps.element(i, field, "interface %s: it says what %s does there, which the router does not "+
+					"speak; write %s: {} for the router", f.Name, model.ProtocolName(v.name), v.name)
+			}
+			if v.o == nil {
+				v.o = &model.OSPF{}
+			}
+			v.o.CheckPort(v.at, func(key, problem string) {
+				timer := key == "hello" || key == "dead"
+				if !timer || !ps.ofElement(i, v.name+"/hello", v.name+"/dead") {
+					ps.element(i, field+"/"+key, "interface %s: %s", f.Name, problem)
+				}
+			})
 		}
 	}
 }

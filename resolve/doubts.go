@@ -52,51 +52,60 @@ func (d *doubts) tell(format string, args ...any) {
 // generated tells whether an element's configuration is made from what the file says of its protocols.
 func generated(e *model.ResolvedElement) bool { return e.Kind == model.Router && len(e.Config) == 0 }
 
-// ospf compares what a segment's routers say with what the first of them says.
+// ospf compares what a segment's routers do there with what the first of them does.
 func (d *doubts) ospf(s *segment) {
 	for _, v := range []struct {
 		name string
 		v4   bool
 		of   func(*model.Routing) *model.OSPF
+		at   func(*model.ResolvedInterface) *model.OSPFPort
 	}{
-		{"OSPF", true, func(r *model.Routing) *model.OSPF { return r.OSPF }},
-		{"OSPFv3", false, func(r *model.Routing) *model.OSPF { return r.OSPF6 }},
+		{"OSPF", true, func(r *model.Routing) *model.OSPF { return r.OSPF },
+			func(f *model.ResolvedInterface) *model.OSPFPort { return f.OSPF }},
+		{"OSPFv3", false, func(r *model.Routing) *model.OSPF { return r.OSPF6 },
+			func(f *model.ResolvedInterface) *model.OSPFPort { return f.OSPF6 }},
 	} {
 		var first *model.ResolvedElement
+		var was model.OSPFThere
 		for _, m := range s.members {
 			e := &d.resolved.Elements[m.element]
+			f := &e.Interfaces[m.iface]
 			o := v.of(&e.Routing)
-			if o == nil || !generated(e) || v.v4 && !hasIPv4(e.Interfaces[m.iface].Addresses) || e == first {
+			if o == nil || !generated(e) || v.v4 && !hasIPv4(f.Addresses) || e == first {
 				continue
 			}
+			is := o.There(v.at(f), len(s.switches) == 0 && !s.edge, false)
+			if is.Passive {
+				continue // it is meant to speak to nobody
+			}
 			if first == nil {
-				first = e
+				first, was = e, is
 				continue
 			}
 			if a, b := first.Routing.BGP, e.Routing.BGP; a != nil && b != nil && a.AS != b.AS {
 				continue // two systems meet here by BGP, each with an OSPF of its own
 			}
-			was, pointToPoint := v.of(&first.Routing), len(s.switches) == 0 && !s.edge
-			hello, dead := was.Intervals(pointToPoint)
-			h, t := o.Intervals(pointToPoint)
 			switch {
-			case areaOf(was) != areaOf(o):
+			case was.Area != is.Area:
 				d.tell("%s: %s is in %s area %s and %s in area %s, so they will not be neighbours there; "+
-					"give both the same area", d.where(s), first.Name, v.name, areaOf(was), e.Name, areaOf(o))
-			case hello != h || dead != t:
+					"give both the same area", d.where(s), first.Name, v.name, was.Area, e.Name, is.Area)
+			case was.Hello != is.Hello || was.Dead != is.Dead:
 				d.tell("%s: %s says hello every %d s by %s and is dead after %d s, %s every %d s and after %d s, "+
 					"so they will not be neighbours there; give both the same hello and dead", d.where(s), first.Name,
-					hello, v.name, dead, e.Name, h, t)
+					was.Hello, v.name, was.Dead, e.Name, is.Hello, is.Dead)
+			case was.PointToPoint != is.PointToPoint:
+				d.tell("%s: to %s of %s the network there is %s, to %s it is %s, so no routes will lead over it; give "+
+					"both the same network", d.where(s), v.name, first.Name, networkOf(was), e.Name, networkOf(is))
 			}
 		}
 	}
 }
 
-func areaOf(o *model.OSPF) string {
-	if o.Area == "" {
-		return "0.0.0.0"
+func networkOf(t model.OSPFThere) model.OSPFNetwork {
+	if t.PointToPoint {
+		return model.PointToPoint
 	}
-	return o.Area
+	return model.Broadcast
 }
 
 func hasIPv4(addresses []netip.Prefix) bool {

@@ -11,6 +11,18 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// at is an interface of an element of the network.
+func at(n *model.Network, element, name string) *model.Interface {
+	for i := range n.Elements {
+		e := &n.Elements[i]
+		if e.Name == element {
+			e.Interfaces = append(e.Interfaces, model.Interface{Name: name})
+			return &e.Interfaces[len(e.Interfaces)-1]
+		}
+	}
+	panic("no element " + element)
+}
+
 // TestDoubts: what can never work is told, and what can is not.
 func TestDoubts(t *testing.T) {
 	const s = model.Duration(time.Second)
@@ -60,6 +72,19 @@ func TestDoubts(t *testing.T) {
 				{From: "r2", Known: model.Known{What: model.KnownRoute, Protocol: "bgp", Prefix: netip.MustParsePrefix("10.0.0.0/8")}}}
 		}, want: []string{`expect: "r1 ospf neighbor r2 full": r2 speaks bgp, and no ospf`,
 			`expect: "r1 ospf neighbor r3 full": r3 speaks bgp, and no ospf`}},
+		"types": {one: ospf("", 0, 0), two: ospf("", 0, 0), change: func(n *model.Network) {
+			at(n, "r2", "r1").OSPF = &model.OSPFPort{OSPFPortKeys: model.OSPFPortKeys{Network: model.Broadcast}}
+		}, want: []string{"link r1--r2: to OSPF of r1 the network there is point-to-point, to r2 it is broadcast"}},
+		"areas and timers of interfaces": {one: ospf("", 0, 0), two: ospf("0.0.0.2", 5*s, 0), change: func(n *model.Network) {
+			at(n, "r1", "r2").OSPF = &model.OSPFPort{Area: "0.0.0.2", OSPFPortKeys: model.OSPFPortKeys{
+				OSPFTimers: model.OSPFTimers{Hello: 5 * s}}}
+		}},
+		"another area of an interface": {one: ospf("", 0, 0), two: ospf("", 0, 0), change: func(n *model.Network) {
+			at(n, "r1", "r2").OSPF = &model.OSPFPort{Area: "0.0.0.2"}
+		}, want: []string{"link r1--r2: r1 is in OSPF area 0.0.0.2 and r2 in area 0.0.0.0"}},
+		"another area where nobody is spoken to": {one: ospf("", 0, 0), two: ospf("", 0, 0), change: func(n *model.Network) {
+			at(n, "r1", "r2").OSPF = &model.OSPFPort{Area: "0.0.0.2", Passive: model.Yes}
+		}},
 		"itself": {one: bgp(65001, to("10.0.0.1", 65001)), want: []string{"is its own address"}},
 	} {
 		t.Run(name, func(t *testing.T) {

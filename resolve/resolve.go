@@ -60,6 +60,7 @@ func unresolved(net model.Network) model.Resolved {
 		interfaces := make([]model.ResolvedInterface, len(net.Elements[i].Interfaces))
 		for k, f := range net.Elements[i].Interfaces {
 			interfaces[k] = model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses,
+				OSPF: f.OSPF, OSPF6: f.OSPF6,
 				MTU: model.DefaultMTU}
 		}
 		out.Elements[i] = model.Rephased(net.Elements[i], interfaces)

@@ -268,33 +268,63 @@ func birdOSPF(w *writer, el model.ResolvedElement) error {
 		w.line("\t%s { import all; %s; };", v.channel, birdDefault(el, v.family, export))
 		w.line("\tecmp yes limit %d;", maxPaths)
 		w.line("\ttick 1;")
-		w.line("\tarea %s {", area(v.o))
-		for _, p := range ports(el) {
-			if v.v4 && !p.v4 || !v.v4 && !p.v6 && !p.pointToPoint {
-				continue
+		for _, name := range birdAreas(el, v.o, v.v4) {
+			w.line("\tarea %s {", name)
+			for _, p := range ports(el) {
+				birdOSPFInterface(w, v.o, p, v.v4, name)
 			}
-			hello, dead := v.o.Intervals(p.pointToPoint)
-			switch {
-			case p.loopback && v.v4:
-				w.line("\t\tinterface %q { stub; };", p.device)
-			case p.loopback: // OSPFv3 wants a link-local address, and lo has none
-				for _, a := range ofFamily(p.prefixes, false) {
-					w.line("\t\tstubnet %s { cost 0; };", a.Masked())
-				}
-			case p.passive:
-				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
-			case p.pointToPoint:
-				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
-					p.device, cost(v.o), hello, dead, birdRetransmit)
-			default:
-				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
-					p.device, cost(v.o), hello, dead, dead, birdRetransmit)
-			}
+			w.line("\t};")
 		}
-		w.line("\t};")
 		w.line("}")
 	}
 	return nil
+}
+
+// portOf is what a port says of a version of OSPF.
+func portOf(p port, v4 bool) *model.OSPFPort {
+	if v4 {
+		return p.ospf
+	}
+	return p.ospf6
+}
+
+// speaksThere tells whether a version of OSPF runs at a port: that of IPv6 needs no address on links between routers.
+func speaksThere(p port, v4 bool) bool { return v4 && p.v4 || !v4 && (p.v6 || p.pointToPoint) }
+
+// birdAreas are the areas that a router is in, its own one first.
+func birdAreas(el model.ResolvedElement, o *model.OSPF, v4 bool) []string {
+	all := []string{area(o)}
+	for _, p := range ports(el) {
+		a := o.There(portOf(p, v4), p.pointToPoint, p.passive).Area
+		if speaksThere(p, v4) && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// birdOSPFInterface says what a version of OSPF does on one interface, if that is in the area.
+func birdOSPFInterface(w *writer, o *model.OSPF, p port, v4 bool, area string) {
+	t := o.There(portOf(p, v4), p.pointToPoint, p.passive)
+	if t.Area != area || !speaksThere(p, v4) {
+		return
+	}
+	switch {
+	case p.loopback && v4:
+		w.line("\t\tinterface %q { stub; };", p.device)
+	case p.loopback: // OSPFv3 wants a link-local address, and lo has none
+		for _, a := range ofFamily(p.prefixes, false) {
+			w.line("\t\tstubnet %s { cost 0; };", a.Masked())
+		}
+	case t.Passive:
+		w.line("\t\tinterface %q { stub; cost %d; };", p.device, t.Cost)
+	case t.PointToPoint:
+		w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
+			p.device, t.Cost, t.Hello, t.Dead, birdRetransmit)
+	default:
+		w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
+			p.device, t.Cost, t.Hello, t.Dead, t.Dead, birdRetransmit)
+	}
 }
 
 // birdBGP configures BGP, as frrBGP does for FRR.

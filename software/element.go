@@ -13,9 +13,7 @@ const (
 	// FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
 	retransmitSeconds = 1
 	maxPaths          = 64
-	// defaultCost is explicit because the programs guess differently from a virtual device's speed, and equal links
-	// must be equal.
-	defaultCost = 10
+	defaultCost       = model.UsualCost // of IS-IS, as of OSPF
 )
 
 // port is an interface as routing software sees it.
@@ -30,6 +28,8 @@ type port struct {
 	// stub says that the subnet is for end systems (hosts or a switch).
 	stub     bool
 	prefixes []netip.Prefix
+	// ospf and ospf6 are what these protocols do at it; nil where that is as the router says.
+	ospf, ospf6 *model.OSPFPort
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.
@@ -39,7 +39,8 @@ func ports(el model.ResolvedElement) []port {
 		ps = append(ps, port{device: "lo", loopback: true, passive: true, prefixes: el.Loopback})
 	}
 	for _, ifc := range el.Interfaces {
-		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses, passive: ifc.Internet}
+		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses, passive: ifc.Internet,
+			ospf: ifc.OSPF, ospf6: ifc.OSPF6}
 		if ifc.Far != nil {
 			p.passive = ifc.Far.Kind == model.Host
 			p.pointToPoint = ifc.Far.Kind == model.Router
@@ -204,13 +205,6 @@ func area(o *model.OSPF) string {
 		return "0.0.0.0"
 	}
 	return o.Area
-}
-
-func cost(o *model.OSPF) int {
-	if o.Cost == 0 {
-		return defaultCost
-	}
-	return o.Cost
 }
 
 // writer builds a configuration line by line.

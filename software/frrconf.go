@@ -107,10 +107,10 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 	var b writer
 	r := el.Routing
 	if r.OSPF != nil && p.v4 {
-		frrOSPFInterface(&b, "ip ospf", r.OSPF, p)
+		frrOSPFInterface(&b, "ip ospf", r.OSPF, p, p.ospf)
 	}
 	if r.OSPF6 != nil && (p.v6 || p.pointToPoint) {
-		frrOSPFInterface(&b, "ipv6 ospf6", r.OSPF6, p)
+		frrOSPFInterface(&b, "ipv6 ospf6", r.OSPF6, p, p.ospf6)
 	}
 	if r.ISIS != nil && (p.v4 || p.v6) {
 		if p.v4 {
@@ -143,21 +143,21 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 }
 
 // frrOSPFInterface says what a version of OSPF does on one interface.
-func frrOSPFInterface(b *writer, words string, o *model.OSPF, p port) {
-	b.line(" %s area %s", words, area(o))
-	if p.passive {
+func frrOSPFInterface(b *writer, words string, o *model.OSPF, p port, at *model.OSPFPort) {
+	t := o.There(at, p.pointToPoint, p.passive)
+	b.line(" %s area %s", words, t.Area)
+	if t.Passive {
 		b.line(" %s passive", words)
 	} else {
-		hello, dead := o.Intervals(p.pointToPoint)
-		b.line(" %s hello-interval %d", words, hello)
-		b.line(" %s dead-interval %d", words, dead)
+		b.line(" %s hello-interval %d", words, t.Hello)
+		b.line(" %s dead-interval %d", words, t.Dead)
 		b.line(" %s retransmit-interval %d", words, retransmitSeconds)
 	}
-	if p.pointToPoint {
+	if t.PointToPoint { // broadcast is what Ethernet is without a word
 		b.line(" %s network point-to-point", words)
 	}
 	if !p.loopback {
-		b.line(" %s cost %d", words, cost(o))
+		b.line(" %s cost %d", words, t.Cost)
 	}
 }
 

@@ -58,6 +58,7 @@ func goldens() map[string]model.ResolvedElement {
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
 		m[name("rip")] = router(s, model.Routing{RIP: &model.RIP{Redistribute: []string{"static"}}})
+		m[name("ospf-ports")] = ported(router(s, model.Routing{OSPF: &model.OSPF{Cost: 20}, OSPF6: &model.OSPF{}}))
 		m[name("timers")] = router(s, timed())
 		out := router(s, model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, RIP: &model.RIP{},
 			BGP: &model.BGP{AS: 65001,

@@ -202,32 +202,38 @@ func (r *running) awaitKnown(t *testing.T, far model.ResolvedElement, to []netip
 	if len(looks) < 3*len(to)/2 {
 		t.Fatalf("%s is asked only %d questions", r.el.Name, len(looks))
 	}
-	for i := range looks {
-		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-			commands, err := Asking(r.el.Software, &looks[i])
-			if err != nil {
+	for _, look := range looks {
+		r.awaitKnownBy(t, look)
+	}
+}
+
+// awaitKnownBy waits until the router's answer to one question is as it shall be.
+func (r *running) awaitKnownBy(t *testing.T, look model.Look) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		commands, err := Asking(r.el.Software, &look)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []Output
+		for _, c := range commands {
+			text, err := r.exec(c...)
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
 			}
-			var out []Output
-			for _, c := range commands {
-				text, err := r.exec(c...)
-				var exit *exec.ExitError
-				if err != nil && !errors.As(err, &exit) {
-					t.Fatal(err)
-				}
-				one := Output{Text: text}
-				if exit != nil {
-					one.Status = exit.ExitCode()
-				}
-				out = append(out, one)
+			one := Output{Text: text}
+			if exit != nil {
+				one.Status = exit.ExitCode()
 			}
-			answer := Answer(r.el.Software, &looks[i], out)
-			if answer.So {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s, asked for %+v, answers %+v by %+v", r.el.Name, looks[i].Known, answer, out)
-			}
+			out = append(out, one)
+		}
+		answer := Answer(r.el.Software, &look, out)
+		if answer.So {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s, asked for %+v, answers %+v by %+v", r.el.Name, look.Known, answer, out)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, address
 	gateway form.Addrs, routes []form.Route) {
 	for _, i := range interfaces {
 		e.Interfaces = append(e.Interfaces, model.Interface{Name: i.Name, MAC: i.Value.MAC,
-			Addresses: i.Value.Addresses})
+			Addresses: i.Value.Addresses, OSPF: ospfPort(i.Value.OSPF), OSPF6: ospfPort(i.Value.OSPF6)})
 	}
 	e.Loopback, e.Gateways = []netip.Prefix(loopback), []netip.Addr(gateway)
 	for _, r := range routes {
@@ -142,6 +142,21 @@ func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, address
 	if len(addresses) > 0 {
 		b.short[len(b.net.Elements)] = addresses
 	}
+}
+
+// ospfPort is what OSPF does at an interface.
+func ospfPort(f *form.OSPFPort) *model.OSPFPort {
+	if f == nil {
+		return nil
+	}
+	p := model.OSPFPort{Area: string(f.Area), OSPFPortKeys: f.Said.Value}
+	if f.Passive != nil {
+		p.Passive = map[bool]model.YesNo{true: model.Yes, false: model.No}[*f.Passive]
+	}
+	if p == (model.OSPFPort{}) {
+		return nil // {} says nothing
+	}
+	return &p
 }
 
 // addShort gives the addresses of elements with one interface to that interface.

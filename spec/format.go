@@ -294,7 +294,7 @@ func (f *formatter) endpoint(n *yamlNode, e *model.Element) {
 		var all yamlNode
 		for _, i := range e.Interfaces {
 			one := yamlNode{kind: yamlNothing}
-			if i.MAC == "" && len(i.Addresses) > 0 {
+			if i.MAC == "" && i.OSPF == nil && i.OSPF6 == nil && len(i.Addresses) > 0 {
 				one = list(i.Addresses, netip.Prefix.String)
 				if len(i.Addresses) == 1 {
 					one = one.list[0]
@@ -302,6 +302,8 @@ func (f *formatter) endpoint(n *yamlNode, e *model.Element) {
 			} else {
 				putPrefixes(&one, "addresses", i.Addresses)
 				one.set("mac", i.MAC)
+				putOSPFPort(&one, "ospf", i.OSPF)
+				putOSPFPort(&one, "ospf6", i.OSPF6)
 			}
 			all.put(i.Name, one)
 		}

@@ -60,6 +60,20 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 	}
 }
 
+// putOSPFPort says what OSPF does at an interface.
+func putOSPFPort(n *yamlNode, key string, p *model.OSPFPort) {
+	if p == nil {
+		return
+	}
+	m := yamlNode{kind: yamlMapping}
+	m.set("area", p.Area)
+	if p.Passive != "" {
+		m.put("passive", raw(string(p.Passive)))
+	}
+	putSaid(&m, &p.OSPFPortKeys, &model.OSPFPortKeys{})
+	n.put(key, m)
+}
+
 // arrangeLinks finds out which names of links and interfaces need not be said, since Parse gives the same.
 func (f *formatter) arrangeLinks() {
 	f.links = make([]form.Link, len(f.net.Links))

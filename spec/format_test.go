@@ -204,6 +204,21 @@ func drawLinks(t *rapid.T, net *model.Network) {
 					Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 7}), 24)}})
 			}
 		}
+		if ea.Routing.OSPF != nil && maybe(t, "ospf there") {
+			p := &model.OSPFPort{Passive: rapid.SampledFrom([]model.YesNo{"", model.Yes, model.No}).Draw(t, "passive"),
+				OSPFPortKeys: model.OSPFPortKeys{Cost: rapid.IntRange(1, 65535).Draw(t, "cost there"),
+					Network: rapid.SampledFrom([]model.OSPFNetwork{"", model.PointToPoint, model.Broadcast}).Draw(t, "type")}}
+			if maybe(t, "area there") {
+				p.Area = "0.0.0.9"
+			}
+			if at := slices.IndexFunc(ea.Interfaces, func(f model.Interface) bool {
+				return f.Name == l.Ends[0].Interface
+			}); at >= 0 {
+				ea.Interfaces[at].OSPF = p
+			} else {
+				ea.Interfaces = append(ea.Interfaces, model.Interface{Name: l.Ends[0].Interface, OSPF: p})
+			}
+		}
 		net.Links = append(net.Links, l)
 		if ea.Kind != model.Switch && eb.Kind != model.Switch && maybe(t, "expect") {
 			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"),

@@ -30,6 +30,7 @@ routers:
     control: netns
     memory: 40MiB
     ospf: {}
+  r11: {ospf: {}, interfaces: {r1: {ospf: {area: 7, cost: 5, dead: 30s, passive: false, network: broadcast}}}}
   r7: {interfaces: {a: 10.8.0.1/30}, routes: [10.6.0.0/16 dev a, 10.5.0.0/16 dev a]}
 hosts:
   h1: {addresses: 10.4.0.20/24, gateway: 10.4.0.2}
@@ -54,6 +55,7 @@ links:
   - s2 -- r1
   - h5 -- r2
   - r7:a -- r1
+  - r11 -- r1
 edges:
   dev: {end: r1, device: eth1, vlan: 7, node: n1}
   tagged: {end: r2, device: eth1, vlan: 8, node: n1}
@@ -133,6 +135,10 @@ var mistakes = map[string]mistake{
 	"mirror to a list":   {"to: h5:tap", "to: [h5:tap]", "to of mirrors takes a single value"},
 	"expect":             {"h1 reaches r4", "h1 sees r4", "is no expectation"},
 	"expect family":      {"over ipv4", "over ipx", "over is followed by"},
+	"ospf port area":     {"area: 7, cost: 5", "area: 7.7, cost: 5", "area of ospf of r1 of"},
+	"ospf port cost":     {"cost: 5, dead", "cost: 0, dead", "the cost 0 is not between"},
+	"ospf port passive":  {"passive: false", "passive: maybe", "passive of ospf"},
+	"ospf port network":  {"network: broadcast", "network: nbma", "network of ospf"},
 	"expect state":       {"h1 reaches r4", "r1 ospf neighbor r2 ready", "has no state ready"},
 	"fault time":         {"at: 10s", "at: 10", "at of faults"},
 	"fault twice":        {"{at: 20s, restart: r2}", "{at: 20s, restart: r2, stop: r3}", "it says two of these"},
@@ -145,6 +151,8 @@ var mistakes = map[string]mistake{
 	"slice small":          {"cpu: 8", "cpu: 1", "more than the slice's 1"},
 	"no tables":            {"tables: 8MiB, ", "", "it says no tables"},
 	"no cpu":               {"  switches: {cpu: 0.1, memory: 64MiB}", "  switches: {memory: 64MiB}", "without cpu: s1, s2"},
+	"ospf port dead":       {"dead: 30s, passive", "dead: 1s, passive", "less than the 2s"},
+	"ospf port alone":      {"r11: {ospf: {}, interfaces", "r11: {software: frr, interfaces", "which the router does not speak"},
 	"dead":                 {"dead: 20s", "dead: 4s", "not longer than hello"},
 	"cost":                 {"cost: 10", "cost: 70000", "the cost 70000"},
 	"router id":            {"router-id: 10.255.0.1", "router-id: 0.0.0.0", "the router ID 0.0.0.0"},

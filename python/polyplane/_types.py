@@ -382,6 +382,8 @@ class Interface(TypedDict, total=False):
     addresses: list[str]
     mac: str
     name: Required[str]
+    ospf: "OSPFPort"
+    ospf6: "OSPFPort"
 
 
 class Internet(TypedDict, total=False):
@@ -531,6 +533,15 @@ class OSPF(TypedDict, total=False):
     dead: int
     hello: int
     redistribute: list[str]
+
+
+class OSPFPort(TypedDict, total=False):
+    area: str
+    cost: int
+    dead: int
+    hello: int
+    network: str
+    passive: str
 
 
 class Offer(TypedDict, total=False):
@@ -720,6 +731,8 @@ class ResolvedInterface(TypedDict, total=False):
     mac: str
     mtu: int
     name: Required[str]
+    ospf: "OSPFPort"
+    ospf6: "OSPFPort"
     shape: "Shape"
     unannounced: bool
 

@@ -79,12 +79,12 @@ type Intents struct {
 	RIP *RIP `yaml:"rip"`
 }
 
-// OSPF is one area for all of a router's interfaces.
+// OSPF is what counts for all of a router's interfaces that do not say otherwise.
 type OSPF struct {
 	Off bool `yaml:"-"`
-	// The area, as a number or in dotted form; 0.0.0.0 when left out.
+	// The area, as a number or in dotted form; 0.0.0.0 when left out. Interfaces may say another one.
 	Area Area `yaml:"area"`
-	// The cost of each interface, 1 to 65535; 10 when left out.
+	// The cost of each interface, 1 to 65535; 10 when left out. Interfaces may say another one.
 	Cost int `yaml:"cost"`
 	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, ospf6, isis, rip.
 	Redistribute Words                  `yaml:"redistribute"`
@@ -217,6 +217,20 @@ type Interface struct {
 	Addresses Prefixes `yaml:"addresses"`
 	// Its MAC address; made from the names when left out.
 	MAC string `yaml:"mac"`
+	// What OSPF version 2 does at it, where that is not as the router says.
+	OSPF *OSPFPort `yaml:"ospf"`
+	// What OSPF version 3 does at it, where that is not as the router says.
+	OSPF6 *OSPFPort `yaml:"ospf6"`
+}
+
+// OSPFPort is what OSPF does at one interface.
+type OSPFPort struct {
+	// The interface's area, as a number or in dotted form; the router's when left out. Neighbours must have the same.
+	Area Area `yaml:"area"`
+	// Whether the interface's subnet is announced and nobody spoken to; when left out, where there are only hosts, or
+	// an internet edge.
+	Passive *bool                    `yaml:"passive"`
+	Said    Said[model.OSPFPortKeys] `yaml:",inline"`
 }
 
 // Route is a static route.

@@ -27,6 +27,7 @@ var sections = []struct {
 	{"A file", reflect.TypeFor[form.File]()},
 	{"A switch", reflect.TypeFor[form.Switch]()},
 	{"An interface", reflect.TypeFor[form.Interface]()},
+	{"OSPF at an interface (`ospf`, `ospf6`)", reflect.TypeFor[form.OSPFPort]()},
 	{"A link", reflect.TypeFor[form.LinkValue]()},
 	{"A route", reflect.TypeFor[form.Route]()},
 	{"OSPF (`ospf`, `ospf6`)", reflect.TypeFor[form.OSPF]()},
