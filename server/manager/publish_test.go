@@ -201,13 +201,9 @@ func TestEveryFieldOfAnElementReachesItsNode(t *testing.T) {
 	var parts [][]byte
 	state := states["n1"]
 	for _, nn := range state.Networks {
-		b, err := json.Marshal(nn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts = append(parts, b)
+		parts = append(parts, encodeLine(model.Update{Network: &nn}))
 	}
-	told := assemble(t, &model.Assembly{}, encodeState(state, parts))
+	told := assemble(t, &model.Assembly{}, [][]byte{encodeState(state, parts)})
 	if len(told.Networks) != 1 || len(told.Networks[0].Elements) != 1 {
 		t.Fatalf("the node is told %+v", told)
 	}
