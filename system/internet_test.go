@@ -133,6 +133,14 @@ func TestInternet(t *testing.T) {
 	p.await("the way out to be restored", func() bool {
 		return greeting(t, p.namespace("internet", "h1"), "203.0.113.7:80", time.Second) == "the world"
 	}, func() string { return p.run("get", "events") })
+
+	// A router keeps its default route to itself where the file says so.
+	told := func() string { return in(t, p.namespace("twin", "r2"), "ip", "route", "show", "default") }
+	if told() == "" {
+		t.Error("twin/r2 knows no default route")
+	}
+	p.run("apply", "-f", file(t, strings.Replace(twin, "    internet:\n", "    internet:\n      announce: false\n", 1)))
+	p.await("twin/r2 to have no default route", func() bool { return told() == "" }, told)
 	p.run("delete", "twin")
 	if said := greeting(t, outside, "192.0.2.2:2222", 10*time.Second); said != "one" {
 		t.Errorf("after the other network went, port 2222 answers %q", said)
