@@ -62,9 +62,9 @@ func checkInside(p *trafficPlan) error {
 	}
 	switch {
 	case len(p.pairs) != 1:
-		return fmt.Errorf("%d pairs: from inside one pair at a time is measured", len(p.pairs))
+		return fmt.Errorf("from inside its elements, traffic measures one pair at a time, not %d", len(p.pairs))
 	case p.duration < time.Second || p.duration > maxInside:
-		return fmt.Errorf("--duration %v: from inside, from 1s to %v is possible", p.duration, maxInside)
+		return fmt.Errorf("from inside elements --duration must be 1s to %v, not %v", maxInside, p.duration)
 	case p.mode == modeTCP:
 	case p.fps == 0:
 		return errors.New("--rate max: from inside a rate is needed, like --rate 10kpps; the slice's bounds hold as " +

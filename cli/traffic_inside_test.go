@@ -81,7 +81,7 @@ func TestTrafficFromInsideRefuses(t *testing.T) {
 		"lab/r1 lab/h1 --flows 7":                  "--flows needs root",
 		"lab/r1 lab/h1 --rate max":                 "a rate is needed",
 		"lab/r1 lab/h1 --size imix":                "all frames are of one size",
-		"lab/r1 lab/h1 --duration 1h":              "from 1s to 10m0s is possible",
+		"lab/r1 lab/h1 --duration 1h":              "must be 1s to 10m0s, not 1h0m0s",
 		"lab/r1 lab/h1 -o csv":                     "there is no CSV",
 		"lab/r1 lab/h1 lab/h1 lab/r1 --rate 1kpps": "one pair at a time",
 	} {

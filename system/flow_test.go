@@ -17,8 +17,7 @@ import (
 )
 
 // flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each
-// says. What a starved sender could not send in time it sends later, and not at once with the next: the flow must not
-// be what overruns a queue.
+// says. A sender that got no processor catches up one datagram at a time, so that its own burst overruns no queue.
 type flow struct {
 	t        *testing.T
 	each     uint64

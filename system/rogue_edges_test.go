@@ -195,7 +195,7 @@ func TestRogueThroughEdges(t *testing.T) {
 for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 	t.Cleanup(func() { shell(t, "ip link del lan0; ip netns del wire") })
 	heard := hearsDHCP(t)
-	// Where no edge is, this machine does believe.
+	// For comparison: without an edge this machine accepts the advertisements.
 	for believed := false; !believed; time.Sleep(100 * time.Millisecond) {
 		blurts(t, "/run/netns/wire")
 		believed = strings.Contains(shell(t, "ip -6 route"), "via fe80::bad ")

@@ -17,9 +17,9 @@ import (
 // no element could be started there, and what the platform mounts (namespaces, disks, pinned maps) would go with its
 // last process. Whoever begins there wants another network, and not other mounts.
 
-// KeepMounts makes sure that this process has the machine's mounts. Where it has not, it goes on in the mounts of the
-// nearest process among those that started it that has control groups, by starting this program again: then it does not
-// return. Its network stays. Call it on the main thread, before anything else has begun.
+// KeepMounts makes sure that this process has the machine's mounts. If control groups are not mounted here, it starts
+// this program again in the mount namespace of the nearest ancestor that has them, and does not return. The network
+// namespace stays. Call it on the main thread, before anything else has begun.
 func KeepMounts() error {
 	if os.Geteuid() != 0 || hasControlGroups("self") {
 		return nil

@@ -20,8 +20,8 @@ import (
 // stopped, or the machine slept, nobody was asked, and nobody failed to answer.
 type watch struct {
 	ask func(ctx context.Context) error
-	// every is the time between two questions, and how long an answer may take. After so many in a row without an
-	// answer the daemon is ended, and started again. first is how many may fail before the first answer.
+	// every is the interval of the questions, and the time limit of an answer. most is how many answers in a row may be
+	// missing before the daemon is started again; first is the same until it has answered once.
 	every       time.Duration
 	most, first int
 }

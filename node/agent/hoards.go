@@ -96,11 +96,11 @@ func (h *hoards) verdict(a *Agent, v kernelmemory.Verdict[model.ID], now time.Ti
 }
 
 func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
-	more := fmt.Sprintf("(`polyplane set %s memory=` with more allows more)", v.ID)
+	more := fmt.Sprintf("(`polyplane set %s memory=N` raises the limit)", v.ID)
 	switch v.Table {
 	case kernelmemory.Devices:
 		return fmt.Sprintf("it had more than %d network devices beside the ends of its links: the latest %s removed "+
-			"(`polyplane set %s devices=` with more allows more)", v.Limit, counted(count, "was", "were"), v.ID)
+			"(`polyplane set %s devices=N` raises the limit)", v.Limit, counted(count, "was", "were"), v.ID)
 	case kernelmemory.Buffers:
 		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it "+
 			"%s", model.Bytes(v.Limit),

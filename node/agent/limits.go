@@ -188,11 +188,11 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 				return fmt.Sprintf("the %d punts a second of its routers on node %s were used up: %s dropped that "+
 					"they would have answered or dropped themselves "+
 					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s "+
-					"punts=` with more allows more)",
+					"punts=N` raises the limit)",
 					a.plan.punts[network], a.Dirs.Node, counted(b.count, "packet was", "packets were"), network)
 			}
 			return fmt.Sprintf("its %d packets a second on node %s were used up: %s dropped (`polyplane set %s "+
-				"packets=` with more allows more)",
+				"packets=N` raises the limit)",
 				a.plan.packets[network], a.Dirs.Node, counted(b.count, "was", "were"), network)
 		})
 	}
@@ -283,7 +283,7 @@ func (a *Agent) trim(ctx context.Context) {
 			case control.Neighbours:
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s "+
-						"neighbours=` with more allows more)",
+						"neighbours=N` raises the limit)",
 						x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			case control.Addresses:
@@ -295,7 +295,7 @@ func (a *Agent) trim(ctx context.Context) {
 			case control.Connections:
 				a.bitten(x.ID, "ConnectionLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it tracked more than its %d connections: %s forgotten (`polyplane set %s "+
-						"connections=` with more allows more)",
+						"connections=N` raises the limit)",
 						x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			}

@@ -179,7 +179,7 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 type ownNetwork struct {
 	told     model.HeldNetwork // by a store; nothing where it is not known
 	elements map[string]bool
-	// cut are those that an administrator has in quarantine: a store that has lost that is not to release them.
+	// cut are the elements that an administrator has put into quarantine. They stay there when a store has lost that.
 	cut map[string]bool
 }
 

@@ -29,8 +29,8 @@ const (
 var rttBounds = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 	0.1, 0.25, 0.5, 1, 2}
 
-// neighbours measures the links of the substrate that the node is an end of, and tells what was measured. Its methods
-// are for one goroutine, but for set.
+// neighbours measures the substrate's links that end at this node, and tells what was measured. One goroutine calls its
+// methods; set alone may be called by others.
 type neighbours struct {
 	work *work
 	log  *slog.Logger

@@ -145,9 +145,9 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Hurrier is a Watcher that can leave slow work to itself. After Hurry, Apply and Remove wait for none of it longer
-// than that: Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it
-// removes, and Watch tells when there is more. Hurry comes before everything else.
+// Hurrier is a Watcher that does slow work in the background. After Hurry, Apply and Remove wait at most patience for
+// such work: Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it
+// removes, and Watch tells when there is more. Call Hurry before all other methods.
 type Hurrier interface {
 	Watcher
 	Hurry(patience time.Duration)
@@ -158,13 +158,13 @@ type Hurrier interface {
 
 type awaitedKey struct{}
 
-// WithAwaited has a Hurrier ask, now and then, whether something else is wanted of the caller, so that it comes to an
-// end with what it has done so far.
+// WithAwaited lets the Apply of a Hurrier end early. It calls awaited from time to time, and returns with what it has
+// done so far when the caller has something more urgent.
 func WithAwaited(ctx context.Context, awaited func() bool) context.Context {
 	return context.WithValue(ctx, awaitedKey{}, awaited)
 }
 
-// Awaited tells whether that is so.
+// Awaited tells whether the caller has something more urgent.
 func Awaited(ctx context.Context) bool {
 	awaited, ok := ctx.Value(awaitedKey{}).(func() bool)
 	return ok && awaited()
@@ -172,10 +172,10 @@ func Awaited(ctx context.Context) bool {
 
 type glanceKey struct{}
 
-// Glance has Apply do nothing a second time.
+// Glance has Apply try nothing again that has failed.
 func Glance(ctx context.Context) context.Context { return context.WithValue(ctx, glanceKey{}, true) }
 
-// Glancing tells whether that is so.
+// Glancing tells whether ctx is one of Glance.
 func Glancing(ctx context.Context) bool { return ctx.Value(glanceKey{}) != nil }
 
 // Trimmer is a driver, or a plane of forwarding, that can bound what elements put into tables of the kernel that it

@@ -32,7 +32,8 @@ type rules struct {
 	own  map[string]string // digests of the tables that this process applied, by name
 }
 
-// rulesNote is that note, as a file next to the namespace: agents of several nodes share the outlet's.
+// rulesNote is the note's form on disk. The file lies beside the namespace, since the agents of several nodes write
+// rules into the outlet.
 type rulesNote struct {
 	Generation uint32            `json:"generation"`
 	Tables     map[string]string `json:"tables"` // digests by family and name, "inet polyplane"

@@ -330,8 +330,8 @@ func (p *Pool) writeGroup(id ID, members []Member) error {
 	return nil
 }
 
-// shares divides the smallest power of two of buckets, at least 16, that gives each member its share within 2 %, or the
-// largest if none does; each member gets one at least.
+// shares distributes hash buckets among the members, at least one each. The number of buckets, 2^order, is the smallest
+// power of two (16 or more) with which each share is right within 2 %, or the largest if none is.
 func shares(members []Member) (counts []int, order int) {
 	sum := 0
 	for _, m := range members {

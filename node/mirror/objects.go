@@ -94,7 +94,8 @@ func (v *View) objectChanged(o *object) {
 	if o.grouped {
 		members := v.members[:0]
 		for _, m := range o.group {
-			// A group of IPv4 and IPv6 members: usable is looked at by the gateway's family.
+			// A group may have IPv4 and IPv6 members. Whether a member is usable depends on its own gateway's family,
+			// not on the group's.
 			if member := v.objects[m.id]; member != nil && !member.grouped && v.objectUsable(member.family(), member) {
 				id := member.out
 				if member.hop.kind == gatewayNone && !member.blackhole && !member.odd {

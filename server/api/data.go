@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Data is what is done for data's sake.
+// Data is backups, the trash, and recovery from what nodes hold.
 type Data interface {
 	// Backup writes a backup of everything that the instance cannot do without.
 	Backup(ctx context.Context, w io.Writer) (int64, error)

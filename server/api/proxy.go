@@ -191,8 +191,8 @@ var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "a
 	"fib": "application/json", "trace": "application/json", "running": "application/json",
 	"files": "application/x-tar"}
 
-// plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the
-// manager's name: no cookies, no redirections, no other kind of document.
+// plain removes from an agent's answer what an agent has no business to send: cookies, redirections, other media types.
+// The client's program would take them for the manager's.
 func plain(answer *http.Response, kind string) error {
 	header := http.Header{"X-Content-Type-Options": {"nosniff"}, "Cache-Control": {"no-store"}}
 	answer.Trailer = nil

@@ -89,7 +89,7 @@ func (m *Manager) workOut(d *admission.Draft, others []model.Record,
 
 // problemOf turns a refusal by admission into the API's error. Any other error stays what it is.
 func problemOf(err error) error {
-	r, ok := err.(*admission.Refusal) //nolint:errorlint // one that is wrapped is a reason of another, which the loop below meets
+	r, ok := err.(*admission.Refusal) //nolint:errorlint // only the outermost counts: wrapped ones are its Reasons
 	if !ok {
 		return err
 	}

@@ -214,7 +214,7 @@ type Account struct {
 	ringsEver, filtersEver       uint64
 }
 
-// Account reads a namespace's.
+// Account reads the account of the network namespace with this cookie.
 func (g *Guard) Account(cookie uint64) (Account, error) {
 	var l programAllowance
 	var t programAccount
