@@ -24,6 +24,16 @@ func Inside(fd int, f func() error) error {
 	return <-done
 }
 
+// InsideOf is Inside, for the network namespace that is mounted at path.
+func InsideOf(path string, f func() error) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the network namespace %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return Inside(fd, f)
+}
+
 // MountNamespace mounts a new network namespace at path, unless one is there.
 func MountNamespace(path string) (made bool, err error) {
 	if IsNamespace(path) {

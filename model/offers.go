@@ -16,6 +16,8 @@ const (
 	FeatureInternet Feature = "internet" // of edges
 	FeatureRun      Feature = "run"      // what people have run in elements
 	FeatureFiles    Feature = "files"    // that are put into elements
+	FeatureRoutes   Feature = "routes"   // of elements, which planes of forwarding can follow
+	FeatureEnter    Feature = "enter"    // elements' network namespaces, by planes of forwarding
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -171,6 +173,12 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if e.Forwarding != "" {
 			ask(e.Forwarding.Feature(), e.Forwarding.Feature())
+		}
+		switch {
+		case e.Kind == Router && slices.Contains([]Forwarding{ForwardXDP, ForwardRouter, ForwardBridge}, e.Forwarding):
+			ask(e.Control.Feature(), FeatureRoutes)
+		case e.Kind == Switch && e.Forwarding == ForwardBridge:
+			ask(e.Control.Feature(), FeatureEnter)
 		}
 		if e.RunsRouting() {
 			ask(e.Control.Feature(), e.Software.Feature())

@@ -141,3 +141,25 @@ func TestOffersAreBounded(t *testing.T) {
 		t.Error("what was given has changed")
 	}
 }
+
+// What forwards for an element may need something of what its control driver makes.
+func TestForwardingWantsOfControl(t *testing.T) {
+	for _, c := range []struct {
+		kind Kind
+		by   Forwarding
+		want Feature
+	}{
+		{Router, ForwardGuest, ""}, {Router, ForwardXDP, FeatureRoutes}, {Router, ForwardRouter, FeatureRoutes},
+		{Router, ForwardBridge, FeatureRoutes}, {Switch, ForwardBridge, FeatureEnter}, {Host, ForwardGuest, ""},
+	} {
+		var got Feature
+		for _, w := range elementWants(ResolvedElement{Kind: c.kind, Control: ControlNetns, Forwarding: c.by}) {
+			if w.Driver == ControlNetns.Feature() && w.Feature != w.Driver {
+				got += w.Feature
+			}
+		}
+		if got != c.want {
+			t.Errorf("a %s that forwards by %s wants %q of its control driver, and not %q", c.kind, c.by, got, c.want)
+		}
+	}
+}

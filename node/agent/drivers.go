@@ -98,10 +98,21 @@ func (s *site) routers() error {
 	if err != nil {
 		return err
 	}
-	namespaces := s.Controls[model.ControlNetns].(*netns.Driver)
 	s.Planes[model.ForwardXDP], s.Planes[model.ForwardRouter] = plane, routed
-	s.Planes[model.ForwardBridge] = bridge.Both(bridge.New(s.dirs, namespaces), bridged)
+	s.Planes[model.ForwardBridge] = bridge.Both(bridge.New(s.dirs, s.enter), bridged)
 	return nil
+}
+
+// enter runs f in an element's network namespace, whichever control driver made the element.
+func (s *site) enter(id model.ID, f func() error) error {
+	for _, driver := range s.Controls {
+		if enterer, is := driver.(control.Enterer); is {
+			if err := enterer.Enter(id, f); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("enter element %s: no control driver has a network namespace of it: %w", id, fs.ErrNotExist)
 }
 
 // Purge removes what drivers have in the kernel and what does not vanish with a node's mounts and devices. It does so

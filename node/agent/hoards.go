@@ -47,18 +47,22 @@ func (h *hoards) prepare(a *Agent) {
 	h.Tell = func(v kernelmemory.Verdict[model.ID]) { h.verdict(a, v, time.Now()) }
 }
 
-// set says which elements exist, after a pass.
-func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
+// set says which elements have a network namespace here, after a pass.
+func (h *hoards) set(outcomes map[model.ID]*outcome) {
 	elements := make(map[model.ID]kernelmemory.Element, len(outcomes))
 	holders := make(map[model.ID]control.Holder, len(outcomes))
 	for id, o := range outcomes {
+		enterer, is := o.driver.(control.Enterer)
+		if !is {
+			continue
+		}
 		limits := o.job.Element.Limits()
-		e := kernelmemory.Element{Path: a.Dirs.Namespace(id), Memory: int64(limits.Memory), Devices: limits.Devices}
+		e := kernelmemory.Element{Path: enterer.Namespace(id), Memory: int64(limits.Memory), Devices: limits.Devices}
 		for _, d := range o.devices {
 			e.Ports = append(e.Ports, d.Index)
 		}
 		elements[id] = e
-		if holder, ok := a.Drivers.Controls[o.job.Element.Control].(control.Holder); ok {
+		if holder, ok := o.driver.(control.Holder); ok {
 			holders[id] = holder
 		}
 	}
@@ -103,16 +107,12 @@ func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
 			"(`polyplane set %s devices=N` raises the limit)", v.Limit, counted(count, "was", "were"), v.ID)
 	case kernelmemory.Buffers:
 		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it "+
-			"%s", model.Bytes(v.Limit),
-			counted(count, "process was ended", "processes were ended"), more)
+			"%s", model.Bytes(v.Limit), counted(count, "process was ended", "processes were ended"), more)
 	case kernelmemory.Exceptions:
 		return fmt.Sprintf("ICMP messages, or tunnels of its own, made so many exceptions of its routes (path MTUs "+
-			"and redirects) that they "+
-			"may take more than %s of the kernel's memory, which nobody is charged for: all were forgotten; its "+
-			"routes stay, %d were made anew %s",
-			model.Bytes(v.Limit), count, more)
+			"and redirects) that they may take more than %s of the kernel's memory, which nobody is charged for: all "+
+			"were forgotten; its routes stay, %d were made anew %s", model.Bytes(v.Limit), count, more)
 	}
 	return fmt.Sprintf("its %s took more than %s of the kernel's memory, which nobody is charged for: all were "+
-		"removed (%d) %s",
-		v.Table, model.Bytes(v.Limit), count, more)
+		"removed (%d) %s", v.Table, model.Bytes(v.Limit), count, more)
 }

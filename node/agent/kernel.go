@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/kerneltime"
 	"github.com/polyplane/polyplane/node/watch"
 )
@@ -34,12 +35,16 @@ func (k *kernel) prepare(a *Agent) {
 	k.Tell = func(v kerneltime.Verdict[model.ID]) { k.excess(a, v) }
 }
 
-// set says which elements exist, after a pass.
+// set says which elements have a network namespace here, after a pass.
 func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 	next := make(map[model.ID]kerneltime.Element, len(outcomes))
 	for id, o := range outcomes {
-		e := kerneltime.Element{Path: a.Dirs.Namespace(id), Network: id.Network, CPU: float64(o.job.Element.CPU) / 1000,
-			Stopped: o.job.Element.Stopped}
+		enterer, is := o.driver.(control.Enterer)
+		if !is {
+			continue
+		}
+		e := kerneltime.Element{Path: enterer.Namespace(id), Network: id.Network,
+			CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
 		for _, d := range o.devices {
 			e.Ports, e.Inner = append(e.Ports, d.Index), append(e.Inner, d.Inner)
 			if !a.inner(o, d.Interface) {
@@ -105,8 +110,7 @@ func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
 			"each packet has to pass do", v.Rate)
 		if v.Round {
 			why = fmt.Sprintf("it passes on %.0f packets a second, though %.0f come into its network: they go round "+
-				"over the links of several elements",
-				v.Rate/2, v.Entered)
+				"over the links of several elements", v.Rate/2, v.Entered)
 		}
 		a.event(model.Warning, id, "PacketTime",
 			fmt.Sprintf("%s: %s; for %s it gets %d packets a second in both directions, and the rest is dropped",

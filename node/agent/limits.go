@@ -111,14 +111,12 @@ func rounded(b model.Bytes) model.Bytes {
 // limits emits events about limits that an element ran into between two looks, for each at most once in limitEvery.
 func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span time.Duration) {
 	a.bitten(id, "MemoryLimit", is.Killed-was.Killed, 0, now, span, func(b *bite) string {
-		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more "+
-			"raises it)",
-			is.Limits.Memory, counted(b.count, "process was", "processes were"), id)
+		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more raises "+
+			"it)", is.Limits.Memory, counted(b.count, "process was", "processes were"), id)
 	})
 	a.bitten(id, "ProcessLimit", is.Refused-was.Refused, 0, now, span, func(b *bite) string {
-		return fmt.Sprintf("its limit of %d processes and threads was reached: %s (`polyplane set %s processes=` "+
-			"with more raises it)",
-			is.Limits.Processes, counted(b.count, "more was refused", "more were refused"), id)
+		return fmt.Sprintf("its limit of %d processes and threads was reached: %s (`polyplane set %s processes=` with "+
+			"more raises it)", is.Limits.Processes, counted(b.count, "more was refused", "more were refused"), id)
 	})
 	full := int64(0)
 	if is.DiskFull && !was.DiskFull {
@@ -126,8 +124,7 @@ func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span t
 	}
 	a.bitten(id, "DiskFull", full, 0, now, span, func(*bite) string {
 		return fmt.Sprintf("its disk is full: %s are used of %s, or its files are too many (`polyplane set %s disk=` "+
-			"with more lets it grow)",
-			is.Disk.Rounded(), is.Limits.Disk, id)
+			"with more lets it grow)", is.Disk.Rounded(), is.Limits.Disk, id)
 	})
 	held := is.Throttled - was.Throttled
 	if held.Seconds() < heldBack*span.Seconds() {
@@ -186,9 +183,8 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 		a.bitten(of.id, of.limit, int64(n-was), 0, time.Now(), span, func(b *bite) string {
 			if of.limit == "PuntLimit" {
 				return fmt.Sprintf("the %d punts a second of its routers on node %s were used up: %s dropped that "+
-					"they would have answered or dropped themselves "+
-					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s "+
-					"punts=N` raises the limit)",
+					"they would have answered or dropped themselves (`polyplane describe` of a router tells of what "+
+					"kind such packets are; `polyplane set %s punts=N` raises the limit)",
 					a.plan.punts[network], a.Dirs.Node, counted(b.count, "packet was", "packets were"), network)
 			}
 			return fmt.Sprintf("its %d packets a second on node %s were used up: %s dropped (`polyplane set %s "+
@@ -231,11 +227,9 @@ func (a *Agent) strangers(counters map[model.PortID]fabric.Counters, now time.Ti
 	s.seen = n
 	if s.count >= manyStrange && now.Sub(s.told) >= limitEvery {
 		a.event(model.Warning, a.Dirs.Node, "StrangePackets",
-			fmt.Sprintf("%d packets came to its tunnels in the last %s that none of its "+
-				"peers sent for a link that ends here: they were dropped; somebody on the underlay forges them, or "+
-				"sends "+
-				"what was meant for another node",
-				s.count, max(now.Sub(s.since), time.Second).Round(time.Second)))
+			fmt.Sprintf("%d packets came to its tunnels in the last %s that none of its peers sent for a link that "+
+				"ends here: they were dropped; somebody on the underlay forges them, or sends what was meant for "+
+				"another node", s.count, max(now.Sub(s.since), time.Second).Round(time.Second)))
 		s.told, s.since, s.count = now, now, 0
 	}
 }
@@ -270,21 +264,17 @@ func (a *Agent) trim(ctx context.Context) {
 			case control.Filters:
 				a.bitten(x.ID, "FilterLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("its sockets wanted more than %d large packet filters, or such a filter on a "+
-						"socket that is no "+
-						"packet socket: %s", x.Limit, counted(b.count, "was refused", "were refused"))
+						"socket that is no packet socket: %s", x.Limit, counted(b.count, "was refused", "were refused"))
 				})
 			case control.Unbounded:
 				a.event(model.Warning, x.ID.String(), "SocketsNotBounded",
-					fmt.Sprintf("the rings of its packet sockets (tcpdump's, say), its "+
-						"large packet filters and policies of IPsec for its sockets are bounded by nothing on this "+
-						"node, "+
-						"and each may use up the "+
-						"machine's memory: %v", x.Why))
+					fmt.Sprintf("the rings of its packet sockets (tcpdump's, say), its large packet filters and "+
+						"policies of IPsec for its sockets are bounded by nothing on this node, and each may use up "+
+						"the machine's memory: %v", x.Why))
 			case control.Neighbours:
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s "+
-						"neighbours=N` raises the limit)",
-						x.Limit, counted(b.count, "was", "were"), x.ID)
+						"neighbours=N` raises the limit)", x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			case control.Addresses:
 				a.bitten(x.ID, "AddressLimit", 1, 0, time.Now(), auditEvery, func(b *bite) string {
@@ -295,8 +285,7 @@ func (a *Agent) trim(ctx context.Context) {
 			case control.Connections:
 				a.bitten(x.ID, "ConnectionLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it tracked more than its %d connections: %s forgotten (`polyplane set %s "+
-						"connections=N` raises the limit)",
-						x.Limit, counted(b.count, "was", "were"), x.ID)
+						"connections=N` raises the limit)", x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			}
 		}

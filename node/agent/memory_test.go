@@ -61,7 +61,8 @@ func wish(store model.StoreIdentity, revision int64, elements string, gone ...st
 		}
 		n := &s.Networks[len(s.Networks)-1]
 		n.Elements = append(n.Elements,
-			model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router}})
+			model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router,
+				Control: model.ControlNetns, Forwarding: model.ForwardGuest}})
 	}
 	for _, g := range gone {
 		s.Gone = append(s.Gone, model.GoneNetwork{Name: strings.TrimPrefix(g, "-"), Deleted: strings.HasPrefix(g, "-")})

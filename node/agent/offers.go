@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // offerEvery is how often drivers that lack something are asked again, in case somebody has installed it.
@@ -30,7 +32,7 @@ func (o *offered) all() model.Offers { return slices.Concat(o.each...) }
 // offerers are the parts that say what they offer.
 func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
 	for _, name := range slices.Sorted(maps.Keys(d.Controls)) {
-		all = append(all, d.Controls[name].Offers)
+		all = append(all, func(ctx context.Context) model.Offers { return able(d.Controls[name], ctx) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Planes)) {
 		all = append(all, d.Planes[name].Offers)
@@ -38,6 +40,30 @@ func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
 	all = append(all, d.Fabric.Offers)
 	if d.Edges != nil {
 		all = append(all, d.Edges.Offers)
+	}
+	return all
+}
+
+// able are a control driver's offers, with what forwarding needs of it. That follows from the driver's methods, so no
+// driver says it.
+func able(driver control.Driver, ctx context.Context) model.Offers {
+	all := slices.Clone(driver.Offers(ctx))
+	for i := range all {
+		o := &all[i]
+		o.Lacks = maps.Clone(o.Lacks)
+		note := func(f model.Feature, can bool, why string) {
+			if can {
+				o.Makes = append(slices.Clip(o.Makes), f)
+			} else if o.Lacks == nil {
+				o.Lacks = map[model.Feature]string{f: why}
+			} else {
+				o.Lacks[f] = why
+			}
+		}
+		_, routed := driver.(forward.Routed)
+		note(model.FeatureRoutes, routed, "it does not tell its elements' routes, which forwarding needs")
+		_, enterer := driver.(control.Enterer)
+		note(model.FeatureEnter, enterer, "its elements have no network namespace here, where a bridge could be")
 	}
 	return all
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // offerer is a driver that counts how often it is asked what it offers.
@@ -27,10 +29,35 @@ func (o *offerer) Offers(context.Context) model.Offers {
 // offerControl is an offerer as a control driver.
 type offerControl struct {
 	control.Driver
+	forward.Routed
+	control.Enterer
 	*offerer
 }
 
 func (o offerControl) Offers(ctx context.Context) model.Offers { return o.offerer.Offers(ctx) }
+
+// bareControl is one that has no method but a driver's own.
+type bareControl struct {
+	control.Driver
+	offerer *offerer
+}
+
+func (b bareControl) Offers(ctx context.Context) model.Offers { return b.offerer.Offers(ctx) }
+
+// TestWhatForwardingNeedsIsOffered: whether routes can be followed, and namespaces be entered, follows from a control
+// driver's methods. What it says of itself stays.
+func TestWhatForwardingNeedsIsOffered(t *testing.T) {
+	all := append(able(bareControl{offerer: &offerer{driver: "control: vm"}}, t.Context()), able(offerControl{offerer: &offerer{driver: "control: netns",
+		lacks: errors.New("no nsenter")}}, t.Context())...)
+	for _, f := range []model.Feature{model.FeatureRoutes, model.FeatureEnter} {
+		if why := all.Lack(model.Want{Feature: f, Driver: "control: vm"}); why == "" {
+			t.Errorf("a driver without the methods offers %s", f)
+		}
+		if !slices.Contains(all[1].Makes, f) || all.Lacks()["control: netns"] != "no nsenter" {
+			t.Errorf("a driver with the methods offers %v, lacks %v, not %s", all[1].Makes, all[1].Lacks, f)
+		}
+	}
+}
 
 // registrar is a manager that notes registrations.
 type registrar struct {

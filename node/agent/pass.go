@@ -57,11 +57,7 @@ func newPlan(s *model.NodeState) plan {
 		quota := n.Slice.TableQuota()
 		p.quotas[n.Name], p.punts[n.Name] = quota, quota.Punts
 		for _, e := range n.Elements {
-			c := e.Control
-			if c == "" {
-				c = model.ControlNetns
-			}
-			id := model.ID{Network: n.Name, Element: e.Name}
+			c, id := e.Control, model.ID{Network: n.Name, Element: e.Name}
 			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Element: e, Names: n.Names,
 				Outside: n.Outside})
 			p.order = append(p.order, id)
@@ -79,7 +75,7 @@ type outcome struct {
 	job     control.Job
 	phase   model.Phase
 	devices []control.Device
-	routed  forward.Routed // the driver, if it tells routes
+	driver  control.Driver // nil where the node has none
 	err     error
 
 	busy     bool              // work on it is under way
@@ -123,7 +119,7 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	}
 	a.elements.set(outcomes)
 	a.kernel.set(a, outcomes)
-	a.hoards.set(a, outcomes)
+	a.hoards.set(outcomes)
 	a.report(ctx, outcomes, problem)
 	return failed
 }
@@ -141,10 +137,9 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			continue
 		}
 		for i, r := range driver.Apply(ctx, jobs) {
-			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts,
-				warning: r.Warning, message: r.Message, busy: r.Busy}
+			o := &outcome{job: jobs[i], driver: driver, phase: r.Phase, devices: r.Devices, err: r.Err,
+				restarts: r.Restarts, warning: r.Warning, message: r.Message, busy: r.Busy}
 			outcomes[jobs[i].ID] = o
-			o.routed, _ = driver.(forward.Routed)
 			for _, c := range r.Changed {
 				a.event(model.Info, r.ID.String(), string(c.Reason), c.Words)
 			}
@@ -162,7 +157,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 			o.phase != model.PhaseSuspended {
 			continue
 		}
-		f := forwarding(&o.job.Element.PlacedElement)
+		f := o.job.Element.Forwarding
 		if a.Drivers.Planes[f] == nil {
 			o.phase, o.err = model.PhaseFailed, fmt.Errorf("this node has no forwarding plane %q: it has %s", f,
 				words(maps.Keys(a.Drivers.Planes)))
@@ -170,8 +165,8 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 		}
 		job := forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network],
 			Place: a.Drivers.Fabric.Place(id)}
-		if o.routed != nil {
-			job.Routes = o.routed.Routes(id)
+		if routed, is := o.driver.(forward.Routed); is {
+			job.Routes = routed.Routes(id)
 		}
 		jobs[f] = append(jobs[f], job)
 	}
@@ -186,16 +181,6 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 			}
 		}
 	}
-}
-
-func forwarding(e *model.PlacedElement) model.Forwarding {
-	switch {
-	case e.Forwarding != "":
-		return e.Forwarding
-	case e.Kind == model.Switch:
-		return model.ForwardBridge
-	}
-	return model.ForwardGuest
 }
 
 // applyFabric joins the ports. The ports of elements that failed stay joined: what still works is not cut.
@@ -226,7 +211,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			if p.Index, p.Behind = d.Index, d.Behind; p.Index == 0 {
 				continue
 			}
-			if forwarding(&o.job.Element.PlacedElement) == model.ForwardXDP {
+			if o.job.Element.Forwarding == model.ForwardXDP {
 				p.Hook = cmp.Or(o.job.Element.Hook, model.HookAuto)
 			}
 			if o.job.Element.Kind != model.Switch {

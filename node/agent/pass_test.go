@@ -85,7 +85,8 @@ func TestChangesAreEvents(t *testing.T) {
 			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
 			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
 		desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net",
-			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host}}}}}},
+			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host,
+				Control: model.ControlNetns, Forwarding: model.ForwardGuest}}}}}},
 		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.pass(t.Context())
@@ -140,7 +141,9 @@ func TestConfirm(t *testing.T) {
 // nothing of a network that is held, and nothing at all before the manager has spoken.
 func TestPass(t *testing.T) {
 	element := func(name string, kind model.Kind) model.NodeElement {
-		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind,
+		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind, Control: model.ControlNetns,
+			Forwarding: map[bool]model.Forwarding{false: model.ForwardGuest, true: model.ForwardBridge}[kind ==
+				model.Switch],
 			Interfaces: []model.PlacedInterface{{
 				ResolvedInterface: model.ResolvedInterface{Name: "x", MAC: "02:00:00:00:00:01",
 					Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}}
@@ -230,7 +233,8 @@ func (waitingPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Pre
 // TestWhoIsWaitedForIsAtWork: an element that its plane is not in sync with runs, has not failed, and is at work.
 func TestWhoIsWaitedForIsAtWork(t *testing.T) {
 	element := func(name string) model.NodeElement {
-		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router}}
+		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router, Control: model.ControlNetns,
+			Forwarding: model.ForwardGuest}}
 	}
 	r := &record{}
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
@@ -294,7 +298,8 @@ func TestTheAgentSteers(t *testing.T) {
 	id, other := model.ID{Network: "net", Element: "r"}, model.ID{Network: "net", Element: "gone"}
 	want := func(by model.Forwarding) {
 		a.desired = &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{
-			{PlacedElement: model.PlacedElement{Name: "r", Kind: model.Router, Forwarding: by}}}}}}
+			{PlacedElement: model.PlacedElement{Name: "r", Kind: model.Router, Control: model.ControlNetns,
+				Forwarding: by}}}}}}
 	}
 	old.prepared.Steering = &forward.Steering{Tables: 1, Devices: map[string]int{"x": 7}}
 	old.has[other] = true

@@ -315,7 +315,10 @@ type Looker interface {
 }
 
 // Enterer is a driver whose elements have a network namespace on this node. Enter runs f on a thread of its own inside
-// it: sockets that f opens stay there. f must not start goroutines that expect the namespace.
+// it: sockets that f opens stay there. f must not start goroutines that expect the namespace. The error is
+// fs.ErrNotExist where the driver has no such element.
 type Enterer interface {
 	Enter(id model.ID, f func() error) error
+	// Namespace is the path at which the namespace is mounted.
+	Namespace(id model.ID) string
 }

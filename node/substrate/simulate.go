@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -136,23 +135,9 @@ func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error
 	return changed, nil
 }
 
-// inside runs f on a thread in the namespace.
-func inside(ns netns.NsHandle, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // not given back, as above
-		if err := unix.Setns(int(ns), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the node's namespace: %w", err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
 // prepare sets the node's sysctls and its own address.
 func (n *node) prepare() error {
-	err := inside(n.ns, func() error {
+	err := linux.Inside(int(n.ns), func() error {
 		for _, s := range sysctls {
 			path := filepath.Join("/proc/sys", s[0])
 			b, err := os.ReadFile(path)

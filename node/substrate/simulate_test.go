@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -50,7 +51,7 @@ func in(t *testing.T, d instance.Dirs, name string, f func() error) {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	if err := inside(ns, f); err != nil {
+	if err := linux.Inside(int(ns), f); err != nil {
 		t.Fatal(err)
 	}
 }

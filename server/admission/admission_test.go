@@ -83,6 +83,8 @@ func TestRefusals(t *testing.T) {
 	small.Elements[0].Disk, small.Elements[0].Software = 32<<20, model.SoftwareBIRD
 	large := lab("lab", 0)
 	large.Elements[0].Disk, large.Elements[0].Software = 64<<20, model.SoftwareBIRD
+	followed := lab("lab", 0)
+	followed.Elements[0].Forwarding = model.ForwardXDP
 	for name, c := range map[string]struct {
 		doc  model.Network
 		old  *model.Network
@@ -97,6 +99,9 @@ func TestRefusals(t *testing.T) {
 		"a slice that nothing holds": {doc: model.Network{Name: "lab", Slice: model.Slice{CPU: 90_000},
 			Elements: lab("", 0).Elements},
 			want: "90 cores are more than all nodes have together"},
+		"routes that nobody tells": {doc: followed, s: func(s *Situation) {
+			s.Offers["n1"][0].Lacks = map[model.Feature]string{model.FeatureRoutes: "it tells no routes"}
+		}, want: "router r1 wants routes; n1 lacks it: it tells no routes"},
 		"its owner's quota": {doc: lab("lab", 2000), s: func(s *Situation) {
 			s.Quotas.Owners = map[string]model.Quota{"alice": {CPU: 1000}}
 		}, want: "network lab does not fit into its quota"},

@@ -1,11 +1,9 @@
 package netns
 
 import (
-	"fmt"
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/mirror"
 )
@@ -20,35 +18,14 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// inNamespaceOf runs f inside the network namespace at path.
-func inNamespaceOf(path string, f func() error) error {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open the network namespace %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	return onThread(func() error {
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter the network namespace %s: %w", path, err)
-		}
-		return f()
-	})
-}
-
 // Enter runs f on a thread of its own inside the element's network namespace.
-func (d *Driver) Enter(id model.ID, f func() error) error {
-	return inNamespaceOf(d.dirs.Namespace(id), f)
-}
+func (d *Driver) Enter(id model.ID, f func() error) error { return linux.InsideOf(d.Namespace(id), f) }
+
+// Namespace is where the element's network namespace is mounted.
+func (d *Driver) Namespace(id model.ID) string { return d.dirs.Namespace(id) }
 
 // Routes says where an element's routes are.
-func (d *Driver) Routes(id model.ID) mirror.Source { return mirror.Namespace(d.dirs.Namespace(id)) }
+func (d *Driver) Routes(id model.ID) mirror.Source { return mirror.Namespace(d.Namespace(id)) }
 
 // inNode runs f on a thread of its own in the node's namespace, wherever the caller is.
-func (d *Driver) inNode(f func() error) error {
-	return onThread(func() error {
-		if err := unix.Setns(d.home, unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter the node's network namespace: %w", err)
-		}
-		return f()
-	})
-}
+func (d *Driver) inNode(f func() error) error { return linux.Inside(d.home, f) }

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/control/sockets"
@@ -78,16 +77,10 @@ func (d *Driver) knowSockets(e *element) error {
 		d.sockets.guard, d.sockets.watch = guard, true
 	}
 	if e.cookie == 0 {
-		err := onThread(func() (err error) {
-			if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter its network namespace: %w", err)
-			}
+		return linux.Inside(e.fd, func() (err error) {
 			e.cookie, err = sockets.Cookie()
 			return err
 		})
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -154,10 +147,7 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 			continue
 		}
 		s.watch = true
-		err = onThread(func() error {
-			if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter its network namespace: %w", err)
-			}
+		err = linux.Inside(e.fd, func() error {
 			seen, err := sockets.Look()
 			if err != nil {
 				return err
@@ -214,15 +204,7 @@ func (d *Driver) sweepSockets() error {
 
 // cookieOf is the cookie of a mounted network namespace, the number by which eBPF programs know it.
 func cookieOf(path string) (cookie uint64, err error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("open a network namespace: %w", err)
-	}
-	defer unix.Close(fd)
-	err = onThread(func() (err error) {
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter %s: %w", path, err)
-		}
+	err = linux.InsideOf(path, func() (err error) {
 		cookie, err = sockets.Cookie()
 		return err
 	})

@@ -19,7 +19,6 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/forward"
 )
 
@@ -47,7 +46,7 @@ const maxLearned = 16384
 // Plane keeps a bridge in each switch.
 type Plane struct {
 	marks string // a directory with a file for every switch that has a bridge: what List finds after a restart
-	enter control.Enterer
+	enter func(id model.ID, f func() error) error
 
 	older bool // for tests: treat this kernel as one before Linux 6.7, whose bridges learn without bound
 
@@ -63,8 +62,8 @@ type prepared struct {
 	limited bool // the kernel bounds what the bridge learns
 }
 
-// New returns the plane of a node. enter leads into the switches' namespaces.
-func New(dirs instance.NodeDirs, enter control.Enterer) *Plane {
+// New returns the plane of a node. enter runs f in a switch's namespace, as control.Enterer's Enter does.
+func New(dirs instance.NodeDirs, enter func(id model.ID, f func() error) error) *Plane {
 	return &Plane{marks: filepath.Join(dirs.Run, "bridge"), enter: enter, done: map[model.ID]prepared{}}
 }
 
@@ -130,7 +129,7 @@ func (p *Plane) prepare(job *forward.Job) error {
 		return fmt.Errorf("switch %s: note its bridge: %w", job.ID, err)
 	}
 	now := prepared{job: *job}
-	if err := p.enter.Enter(job.ID, func() (err error) { now.limited, err = join(job, p.older); return }); err != nil {
+	if err := p.enter(job.ID, func() (err error) { now.limited, err = join(job, p.older); return }); err != nil {
 		return fmt.Errorf("switch %s: %w", job.ID, err)
 	}
 	now.at = time.Now()
@@ -158,7 +157,7 @@ func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
 	var failed []error
 	for _, id := range ids {
 		delete(p.done, id)
-		err := p.enter.Enter(id, remove)
+		err := p.enter(id, remove)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = append(failed, fmt.Errorf("switch %s: %w", id, err))
 			continue

@@ -70,7 +70,7 @@ func newNode(t *testing.T, ids []model.ID) (instance.NodeDirs, *netns.Driver) {
 func TestConforms(t *testing.T) {
 	ids := []model.ID{id("s1"), id("s2")}
 	dirs, driver := newNode(t, ids)
-	s := forwardtest.Subject{Restart: func() forward.Plane { return bridge.New(dirs, driver) },
+	s := forwardtest.Subject{Restart: func() forward.Plane { return bridge.New(dirs, driver.Enter) },
 		Spoil: func(j *forward.Job) { j.Element.Kind = model.Host }}
 	for i := range ids {
 		job := control.Job{ID: ids[i], Index: 1,
@@ -121,7 +121,7 @@ func TestSwitchJoinsHosts(t *testing.T) {
 			"%[2]s master %[1]s && ip link set %[3]s master %[1]s",
 			name, devices[i].Name, devices[2+i].Name))
 	}
-	plane := bridge.New(dirs, driver)
+	plane := bridge.New(dirs, driver.Enter)
 	if lacks := plane.Offers(ctx).Lacks(); len(lacks) > 0 {
 		t.Fatal(lacks)
 	}
@@ -164,7 +164,7 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	}
 	// A new plane, as after a restart, puts right what was altered and keeps the bridge.
 	sh(t, inside+"ip link set h1 nomaster && "+inside+"ip link set pp-bridge type bridge mcast_snooping 1")
-	plane = bridge.New(dirs, driver)
+	plane = bridge.New(dirs, driver.Enter)
 	if results := plane.Prepare(ctx, work[:1]); results[0].Err != nil {
 		t.Fatal(results[0].Err)
 	}
@@ -176,7 +176,7 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	if err := ping(); err != nil {
 		t.Error(err)
 	}
-	boundElsewhere(t, inside, dirs.Namespace(ids[1]), bridge.New(dirs, driver), work[:1])
+	boundElsewhere(t, inside, dirs.Namespace(ids[1]), bridge.New(dirs, driver.Enter), work[:1])
 	if err := ping(); err != nil {
 		t.Errorf("with the bridge's table emptied: %v", err)
 	}

@@ -36,7 +36,7 @@ func (p *Plane) Trim(ctx context.Context) (trimmed []control.Trimmed, err error)
 		p.looked++
 		id := ids[p.looked%len(ids)]
 		had := 0
-		err := p.enter.Enter(id, func() (err error) { had, err = forget(); return })
+		err := p.enter(id, func() (err error) { had, err = forget(); return })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = append(failed, fmt.Errorf("switch %s: bound what its bridge learns: %w", id, err))
 		} else if had > maxLearned {
