@@ -115,7 +115,7 @@ type Introducer interface {
 type Rescuer interface {
 	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
 	Trash(ctx context.Context) (model.TrashList, error)
-	RestoreTrash(ctx context.Context, items []string) error
+	RestoreTrash(ctx context.Context, request model.TrashRequest) error
 	EmptyTrash(ctx context.Context, items []string) error
 	RenewDisk(ctx context.Context, id model.ID) error
 }

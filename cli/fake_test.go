@@ -57,6 +57,8 @@ type fake struct {
 	// conflicts is how often somebody else changes a network between plan and apply.
 	conflicts int
 	quotas    []model.QuotaStatus
+	trash     model.TrashList
+	restored  []model.TrashRequest
 	patience  time.Duration // of apply and plan with agents
 	tokens    []model.Token
 	fib       func(model.FIBRequest) model.FIB
@@ -274,9 +276,12 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 	return result
 }
 
-func (f *fake) Trash(context.Context) (model.TrashList, error) { return model.TrashList{}, nil }
+func (f *fake) Trash(context.Context) (model.TrashList, error) { return f.trash, nil }
 
-func (f *fake) RestoreTrash(context.Context, []string) error { return nil }
+func (f *fake) RestoreTrash(_ context.Context, request model.TrashRequest) error {
+	f.restored = append(f.restored, request)
+	return nil
+}
 
 func (f *fake) EmptyTrash(context.Context, []string) error { return nil }
 
@@ -625,6 +630,7 @@ func lab() *fake {
 					Address: netip.MustParseAddr("172.16.0.1"), MTU: 9000, Simulated: true},
 					Ready: true, LastSeen: now.Add(-time.Second), Elements: 2, Ports: 3, CPUReserved: 500,
 					MemoryReserved: 256 << 20, CPUUsed: 0.034, MemoryUsed: 48 << 20,
+					Disk: 40 << 30, DiskFree: 12 << 30,
 					Offers: model.Offers{{Driver: "control: netns", Makes: []model.Feature{"software: frr"},
 						Lacks: map[model.Feature]string{"software: bird": "/usr/sbin/bird is missing: install the " +
 							"package bird2"}},

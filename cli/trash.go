@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 func (c *CLI) trashCommand() *cobra.Command {
@@ -22,8 +26,11 @@ goes earlier, first of the network that has most there. ` + "`down --purge`" + `
 }
 
 func (c *CLI) trashList() *cobra.Command {
-	return &cobra.Command{
+	var o output
+	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List what is in the trash, the oldest first",
+		Long: `List what is in the trash, the oldest first, and whose it was. An owner sees what was the owner's. Of what was
+thrown away before nodes noted that, nobody knows whose it was (-): administrators see it.`,
 		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -38,35 +45,62 @@ func (c *CLI) trashList() *cobra.Command {
 			for _, s := range list.Silent {
 				fmt.Fprintf(c.Err, "node %s (its trash is not listed)\n", s)
 			}
+			wide := false
+			switch o.format {
+			case formatTable:
+			case formatWide:
+				wide = true
+			default:
+				return writeValue(c.Out, o.format, append([]model.TrashItem{}, list.Items...))
+			}
 			if len(list.Items) == 0 {
 				fmt.Fprintln(c.Out, "the trash is empty")
 				return nil
 			}
-			for _, i := range list.Items {
-				fmt.Fprintf(c.Out, "%-48s %-10s %-8s %s\n", i.ID, i.Node, byteCount(uint64(i.Size)),
-					i.Time.Local().Format(time.DateTime))
+			t := table{head: []string{"ITEM", "OWNER", "NODE", ">SIZE", "SINCE"}}
+			if wide {
+				t.head = append(t.head, ">BYTES")
 			}
-			return nil
+			for _, i := range list.Items {
+				row := texts(i.ID, cmp.Or(i.Owner, "-"), i.Node, byteCount(uint64(i.Size)),
+					i.Time.Local().Format(time.DateTime))
+				if wide {
+					row = append(row, text(strconv.FormatUint(uint64(i.Size), 10)))
+				}
+				t.add(row...)
+			}
+			return t.write(c.Out, c.colour(), !o.noHeading, "")
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
+	o.addFlag(cmd, formatWide, formatJSON, formatYAML)
+	return cmd
 }
 
 func (c *CLI) trashRestore() *cobra.Command {
-	return &cobra.Command{
+	anyOwner := false
+	cmd := &cobra.Command{
 		Use: "restore NET/ELEMENT@TIME…", Short: "Give elements back the disks that they had",
 		Long: `Give disks back to the elements whose names they bear. An element must exist, on the node where its disk
-is, and be stopped. The disk that it has then goes to the trash. If the network is gone, apply its file
-again first (with ` + "`node:`" + ` if it would get another place), stop the element, restore its disk, and start it.`,
+is, and be stopped, and its ` + "`disk`" + ` not smaller. The disk that it has then goes to the trash. If the network is
+gone, apply its file again first (with ` + "`node:`" + ` if it would get another place), stop the element, restore its
+disk, and start it.
+
+What was one owner's is not given to a network of that name that is another's. Administrators may do so with
+--any-owner, which also gives back what was thrown away before nodes noted whose it was.`,
 		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore " +
 			"lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
 		Args: args(1, -1, "NET/ELEMENT@TIME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.changeTrash(cmd, func(cl Client) error { return cl.RestoreTrash(cmd.Context(), given) },
-				fmt.Sprintf("restored: %s", fewNames(given)))
+			return c.changeTrash(cmd, func(cl Client) error {
+				return cl.RestoreTrash(cmd.Context(), model.TrashRequest{Items: given, AnyOwner: anyOwner})
+			}, fmt.Sprintf("restored: %s", fewNames(given)))
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
+	cmd.Flags().BoolVar(&anyOwner, "any-owner", false,
+		"also to an element of somebody else than whose it was (administrators)")
+	return cmd
 }
 
 func (c *CLI) trashEmpty() *cobra.Command {

@@ -4,16 +4,23 @@ import "time"
 
 // TrashItem is what a removed element owned on disk.
 type TrashItem struct {
-	ID      string    `json:"id"` // NET/ELEMENT@TIME
-	Element ID        `json:"element"`
-	Node    string    `json:"node"`
-	Time    time.Time `json:"time"`
-	Size    Bytes     `json:"size"` // what it takes of the node's disk
+	ID      string `json:"id"` // NET/ELEMENT@TIME
+	Element ID     `json:"element"`
+	// Owner is whose the element was; empty where nobody noted it, as before nodes did.
+	Owner string    `json:"owner,omitempty"`
+	Node  string    `json:"node"`
+	Time  time.Time `json:"time"`
+	Size  Bytes     `json:"size"` // what it takes of the node's disk
 }
+
+// MaxOwnerNoted bounds the owners' names that are noted with what is thrown away, in bytes.
+const MaxOwnerNoted = 256
 
 // TrashRequest names items of one or several nodes' trash.
 type TrashRequest struct {
 	Items []string `json:"items"`
+	// AnyOwner gives an item also to an element of somebody else than whose it was.
+	AnyOwner bool `json:"anyOwner,omitempty"`
 }
 
 // TrashList is what is in the trash.

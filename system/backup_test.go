@@ -211,7 +211,7 @@ func TestTrashOfADeletedNetwork(t *testing.T) {
 	p.run("apply", "-f", net)
 	p.run("exec", "lab/r", "--", "sh", "-c", "echo precious > /root/work")
 	p.run("delete", "lab")
-	list := strings.Fields(p.run("trash", "list"))
+	list := strings.Fields(p.run("trash", "list", "--no-headers"))
 	if len(list) == 0 || !strings.HasPrefix(list[0], "lab/r@") {
 		t.Fatalf("the trash has %v", list)
 	}

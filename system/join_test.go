@@ -203,6 +203,7 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 	if len(networks) != 1 || networks[0].Owner != "alice" || !networks[0].Provisional.IsZero() {
 		t.Errorf("after an import alice has %+v", networks)
 	}
+	trashOfOwners(t, b, as, admin, owner, token("bob", "owner"))
 	b.run(as(owner, "delete", "mine")...)
 	var tokens []model.Token
 	decode(t, a.run("token", "list", "-o", "json"), &tokens)
@@ -212,6 +213,48 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 		}
 	}
 	mistake{"", refused, []string{"was revoked"}}.make(t, b, as(viewer, "get", "networks")...)
+}
+
+// trashOfOwners has two owners have networks of one name, one after the other. What the first threw away is not given to
+// the second, and goes back to the first.
+func trashOfOwners(t *testing.T, p *platform, as func(string, ...string) []string, admin, alice, bob string) {
+	t.Helper()
+	net := file(t, "network: shared\nhosts:\n  h: {node: far}\n  k: {node: far}\nlinks: [h -- k]\n")
+	p.run(as(alice, "apply", "-f", net)...)
+	p.run(as(alice, "exec", "shared/h", "--", "sh", "-c", "echo secret > /root/work")...)
+	p.run(as(alice, "delete", "shared")...)
+	item := func(user string) string {
+		t.Helper()
+		var all []model.TrashItem
+		decode(t, p.run(as(user, "trash", "list", "-o", "json")...), &all)
+		for _, i := range all {
+			if i.Element.String() == "shared/h" && i.Owner == "alice" {
+				return i.ID
+			}
+		}
+		return ""
+	}
+	thrown := item(alice)
+	if thrown == "" || item(admin) != thrown || item(bob) != "" {
+		t.Errorf("alice sees %q of hers in the trash, the administrator %q, bob %q", thrown, item(admin), item(bob))
+	}
+	p.run(as(bob, "apply", "-f", net)...)
+	p.run(as(bob, "stop", "shared/h")...)
+	mistake{"", unknown, []string{"there is no " + thrown}}.make(t, p, as(bob, "trash", "restore", thrown)...)
+	mistake{"", refused, []string{"an owner"}}.make(t, p, as(bob, "trash", "restore", "--any-owner", thrown)...)
+	mistake{"", refused, []string{"an owner"}}.make(t, p, as(alice, "trash", "empty", thrown)...)
+	for _, user := range []string{alice, admin} {
+		mistake{"", refused, []string{"somebody else's now"}}.make(t, p, as(user, "trash", "restore", thrown)...)
+	}
+	p.run(as(bob, "delete", "shared", "--now")...)
+	p.run(as(alice, "apply", "-f", net)...)
+	p.run(as(alice, "stop", "shared/h")...)
+	p.run(as(alice, "trash", "restore", thrown)...)
+	p.run(as(alice, "start", "shared/h")...)
+	if out := p.run(as(alice, "exec", "shared/h", "--", "cat", "/root/work")...); strings.TrimSpace(out) != "secret" {
+		t.Errorf("back from the trash the file says %q", out)
+	}
+	p.run(as(alice, "delete", "shared", "--now")...)
 }
 
 // measuredByOwners has an owner measure between two elements on different machines: at first all of it arrives, and then

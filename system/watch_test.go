@@ -203,7 +203,7 @@ func TestAttackersAreStoppedAndTakenOut(t *testing.T) {
 	}
 	p.run("start", "lab/h1")
 	p.run("apply", "-f", file(t, text))
-	list := strings.Fields(p.run("trash", "list"))
+	list := strings.Fields(p.run("trash", "list", "--no-headers"))
 	if len(list) == 0 || !strings.HasPrefix(list[0], "lab/h3@") {
 		t.Fatalf("the trash has %q", list)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,14 +55,20 @@ func leastOf(disk uint64) uint64 {
 	return max(min(disk/leastFree, mostLeast), min(disk/leastSmall, fewLeast))
 }
 
-// surplus are the items to delete, by reason. If there is too much, those of the network that has the most in the trash
-// go first: somebody who throws much away drives out his own things, and not what others may want back.
+// surplus are the items to delete, by reason. If there is too much, those of the owner who has the most in the trash go
+// first, and of them those of the network that has most: somebody who throws much away drives out his own things, and
+// not what others may want back. A network of which no owner was noted counts as an owner.
 func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[string][]string {
 	out := map[string][]string{}
-	total, of := uint64(0), map[string]uint64{} // by network
-	for _, i := range items {
-		total += uint64(i.Size)
-		of[i.Element.Network] += uint64(i.Size)
+	total, of := uint64(0), map[keeper]uint64{}
+	count := func(i *model.TrashItem, size uint64) {
+		whose := keeperOf(i)
+		of[keeper{owner: whose.owner}] += size
+		of[whose] += size
+		total += size
+	}
+	for i := range items {
+		count(&items[i], uint64(items[i].Size))
 	}
 	least := leastOf(disk)
 	left := slices.Clone(items)          // the oldest first
@@ -69,8 +76,7 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 		i := left[at]
 		left = slices.Delete(left, at, at+1)
 		out[why] = append(out[why], i.ID)
-		of[i.Element.Network] -= uint64(i.Size)
-		total -= uint64(i.Size)
+		count(&i, -uint64(i.Size))
 		free += uint64(i.Size)
 	}
 	for len(left) > 0 && now.Sub(left[0].Time) > trashAge {
@@ -88,13 +94,22 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 		}
 		at := 0
 		for k := range left {
-			if of[left[k].Element.Network] > of[left[at].Element.Network] {
+			a, b := keeperOf(&left[k]), keeperOf(&left[at])
+			if cmp.Or(cmp.Compare(of[keeper{owner: a.owner}], of[keeper{owner: b.owner}]),
+				cmp.Compare(of[a], of[b])) > 0 {
 				at = k
 			}
 		}
 		remove(at, why)
 	}
 	return out
+}
+
+// keeper is who has something in the trash: an owner, with one network.
+type keeper struct{ owner, network string }
+
+func keeperOf(i *model.TrashItem) keeper {
+	return keeper{cmp.Or(i.Owner, "/"+i.Element.Network), i.Element.Network}
 }
 
 func (a *Agent) deleteTrash(ctx context.Context, t control.Trash, items map[string][]string) error {
@@ -152,9 +167,9 @@ func (a *Agent) listTrash(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Agent) restoreTrash(w http.ResponseWriter, r *http.Request) error {
-	return a.changeTrash(w, r, func(t control.Trash, items []string) error {
-		for _, item := range items {
-			if err := t.Untrash(r.Context(), item); err != nil {
+	return a.changeTrash(w, r, func(t control.Trash, request model.TrashRequest) error {
+		for _, item := range request.Items {
+			if err := t.Untrash(r.Context(), item, request.AnyOwner); err != nil {
 				return &httpError{http.StatusConflict, err.Error()}
 			}
 		}
@@ -163,16 +178,19 @@ func (a *Agent) restoreTrash(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Agent) emptyTrash(w http.ResponseWriter, r *http.Request) error {
-	return a.changeTrash(w, r, func(t control.Trash, items []string) error { return t.EmptyTrash(r.Context(), items) })
+	return a.changeTrash(w, r, func(t control.Trash, request model.TrashRequest) error {
+		return t.EmptyTrash(r.Context(), request.Items)
+	})
 }
 
-func (a *Agent) changeTrash(w http.ResponseWriter, r *http.Request, do func(control.Trash, []string) error) error {
+func (a *Agent) changeTrash(w http.ResponseWriter, r *http.Request,
+	do func(control.Trash, model.TrashRequest) error) error {
 	var request model.TrashRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<20)).Decode(&request); err != nil {
 		return &httpError{http.StatusBadRequest, err.Error()}
 	}
 	for _, t := range a.trashes() {
-		if err := do(t, request.Items); err != nil {
+		if err := do(t, request); err != nil {
 			return err
 		}
 	}

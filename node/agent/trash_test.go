@@ -64,6 +64,23 @@ func TestTrashIsFair(t *testing.T) {
 	}
 }
 
+// An owner of many networks drives out the own items, and not those of whoever has one network.
+func TestTrashIsFairAmongOwners(t *testing.T) {
+	now := time.Now()
+	items := []model.TrashItem{{ID: "theirs", Owner: "alice", Element: model.ID{Network: "theirs", Element: "r1"},
+		Time: now.Add(-72 * time.Hour), Size: 20 << 20}}
+	for i := range 10 {
+		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Owner: "bob",
+			Element: model.ID{Network: fmt.Sprintf("flood%d", i), Element: "h"},
+			Time:    now.Add(time.Duration(i-20) * time.Minute), Size: 10 << 20})
+	}
+	items[3].Size = 12 << 20 // of his, the network with most goes first
+	got := surplus(items, now, 500<<20, 250<<20)["the trash had more than a tenth of the disk"]
+	if want := []string{"2", "0", "1", "3", "4", "5", "6"}; !slices.Equal(got, want) {
+		t.Errorf("deleted are %v, want %v", got, want)
+	}
+}
+
 // thrown is a driver's trash.
 type thrown struct {
 	control.Trash

@@ -30,6 +30,7 @@ func Progress(ctx context.Context) {
 type Job struct {
 	ID      model.ID
 	Index   uint32 // the network's
+	Owner   string // whose the network is; empty where nobody is said to own it
 	Element model.NodeElement
 	// Names are the addresses by which the elements of the network know each other. Outside tells that there is a way
 	// out, where name servers are. Of another one nobody is restarted.
@@ -124,9 +125,9 @@ type Found struct {
 type Trash interface {
 	// Trashed lists what is there, the oldest first.
 	Trashed(ctx context.Context) ([]model.TrashItem, error)
-	// Untrash gives an item back to the element of its name, which must be there and not run. What that has now goes to
-	// the trash.
-	Untrash(ctx context.Context, item string) error
+	// Untrash gives an item back to the element of its name, which must be there and not run, and be its owner's unless
+	// it may be anybody's. What that has now goes to the trash.
+	Untrash(ctx context.Context, item string, anyOwner bool) error
 	// EmptyTrash deletes items for good.
 	EmptyTrash(ctx context.Context, items []string) error
 	// RenewDisk puts an element's disk into the trash: it gets a new one when it is started.

@@ -14,10 +14,10 @@ import (
 type Data interface {
 	// Backup writes a backup of everything that the instance cannot do without.
 	Backup(ctx context.Context, w io.Writer) (int64, error)
-	// Trash is what is in the nodes' trash; RestoreTrash gives items back to elements, EmptyTrash deletes items, or
-	// all.
+	// Trash is what is in the nodes' trash, or, for an owner, what was the owner's; RestoreTrash gives items back to
+	// elements, EmptyTrash deletes items, or all.
 	Trash(ctx context.Context) (model.TrashList, error)
-	RestoreTrash(ctx context.Context, items []string) error
+	RestoreTrash(ctx context.Context, request model.TrashRequest) error
 	EmptyTrash(ctx context.Context, items []string) error
 	// Recover puts networks together from what nodes were told to have.
 	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
@@ -51,7 +51,7 @@ func (s *Server) dataRoutes(api huma.API) {
 	huma.Register(api, operation("restore-trash", http.MethodPost, "/trash/restore",
 		"Give disks out of the trash back to elements of their names, which must be stopped", "data"),
 		func(ctx context.Context, in *trashInput) (*struct{}, error) {
-			return nil, statusError(s.data.RestoreTrash(ctx, in.Body.Items))
+			return nil, statusError(s.data.RestoreTrash(ctx, in.Body))
 		})
 	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty",
 		"Delete items of the trash for good; all, where none is named", "data"),

@@ -38,7 +38,7 @@ const (
 	seeNetwork              // users who see everything, and the owner of {network}
 	useNetwork              // admins, and the owner of {network}
 	takeFiles               // likewise, but the owner not those of an element that an administrator has cut off
-	makeNetwork             // admins and owners; the manager looks at whose the networks are, and would be
+	makeNetwork             // admins and owners; the manager looks at whose the networks, and the files, are
 	admin                   // admins
 	localNode               // the node {node} itself: by its certificate, or on this machine
 	joinedNode              // the node {node} itself, by its certificate
@@ -93,8 +93,8 @@ var needs = map[string]need{
 	"POST /v1/recover":                    admin,
 
 	"GET /v1/backup":                 admin,
-	"GET /v1/trash":                  admin,
-	"POST /v1/trash/restore":         admin,
+	"GET /v1/trash":                  anyUser,
+	"POST /v1/trash/restore":         makeNetwork,
 	"POST /v1/trash/empty":           admin,
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,

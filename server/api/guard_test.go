@@ -154,8 +154,8 @@ POST /v1/networks/{network}/keep                           root admin owner
 POST /v1/networks/{network}/elements/{element}/fib         root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/trace       root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/disk        root admin owner
-GET /v1/trash                                              root admin
-POST /v1/trash/restore                                     root admin
+GET /v1/trash                                              root admin owner viewer
+POST /v1/trash/restore                                     root admin owner
 POST /v1/trash/empty                                       root admin
 GET /v1/networks/other/elements/{element}/logs             root admin viewer
 PATCH /v1/networks/{network}                               root admin owner

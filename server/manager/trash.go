@@ -15,8 +15,9 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// Trash is what removed elements owned on disk, the oldest first.
+// Trash is what removed elements owned on disk, the oldest first. An owner sees what was the owner's.
 func (a agents) Trash(ctx context.Context) (list model.TrashList, err error) {
+	only := api.Only(ctx)
 	var mu sync.Mutex
 	silent := a.ask(ctx, func(ctx context.Context, node string, agent *client.Client) error {
 		own, err := agent.Trash(ctx)
@@ -24,6 +25,12 @@ func (a agents) Trash(ctx context.Context) (list model.TrashList, err error) {
 		defer mu.Unlock()
 		for _, i := range own.Items {
 			if !listable(i) {
+				continue
+			}
+			if checkOwner(i.Owner) != nil || len(i.Owner) > model.MaxOwnerNoted {
+				i.Owner = ""
+			}
+			if only != "" && i.Owner != only {
 				continue
 			}
 			i.Node = node
@@ -48,21 +55,34 @@ func listable(i model.TrashItem) bool {
 		func(r rune) bool { return (r < '0' || r > '9') && r != 'T' && r != 'Z' && r != '.' })
 }
 
-// RestoreTrash gives disks out of the trash back to elements of their names.
-func (a agents) RestoreTrash(ctx context.Context, items []string) error {
-	if len(items) == 0 {
+// RestoreTrash gives disks out of the trash back to elements of their names. Whether the element is of whose the item
+// was, its node finds out, which knows both. Agents of before do not look; they do not tell whose an item was either,
+// so that nobody gets it without being said that it may be anybody's.
+func (a agents) RestoreTrash(ctx context.Context, request model.TrashRequest) error {
+	if len(request.Items) == 0 {
 		return api.Invalid("say which items of the trash are to be restored")
 	}
-	return a.changeTrash(ctx, items, (*client.Client).RestoreTrash)
+	if only := api.Only(ctx); only != "" && request.AnyOwner {
+		return api.Forbidden("user %s is an owner and may not get what was somebody else's: an admin may", only)
+	}
+	return a.changeTrash(ctx, request.Items, func(i model.TrashItem) error {
+		if i.Owner == "" && !request.AnyOwner {
+			return api.Conflict("nobody noted whose %s was: look at what it is, and at whose network %s is now, and "+
+				"say `polyplane trash restore --any-owner` if that may have it", i.ID, i.Element.Network)
+		}
+		return nil
+	}, func(agent *client.Client, ctx context.Context, items []string) error {
+		return agent.RestoreTrash(ctx, model.TrashRequest{Items: items, AnyOwner: request.AnyOwner})
+	})
 }
 
 // EmptyTrash deletes items of the trash; all, where none is named.
 func (a agents) EmptyTrash(ctx context.Context, items []string) error {
-	return a.changeTrash(ctx, items, (*client.Client).EmptyTrash)
+	return a.changeTrash(ctx, items, func(model.TrashItem) error { return nil }, (*client.Client).EmptyTrash)
 }
 
-func (a agents) changeTrash(ctx context.Context, items []string, change func(*client.Client, context.Context,
-	[]string) error) error {
+func (a agents) changeTrash(ctx context.Context, items []string, allowed func(model.TrashItem) error,
+	change func(*client.Client, context.Context, []string) error) error {
 	list, err := a.Trash(ctx)
 	if err != nil {
 		return err
@@ -70,6 +90,9 @@ func (a agents) changeTrash(ctx context.Context, items []string, change func(*cl
 	of := map[string][]string{} // by node
 	for _, i := range list.Items {
 		if len(items) == 0 || slices.Contains(items, i.ID) {
+			if err := allowed(i); err != nil {
+				return err
+			}
 			of[i.Node] = append(of[i.Node], i.ID)
 		}
 	}

@@ -1,9 +1,17 @@
 package manager
 
 import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // What a node says is in its trash is shown to people, so only what nodes can have there is taken.
@@ -22,5 +30,87 @@ func TestOnlyRealTrashIsListed(t *testing.T) {
 	}
 	if listable(model.TrashItem{ID: "a\x1bb/r1@1Z", Element: model.ID{Network: "a\x1bb", Element: "r1"}}) {
 		t.Error("a network whose name no network has is taken")
+	}
+}
+
+// trashNode is an agent with a trash; it notes what it is asked to give back.
+type trashNode struct {
+	items    []model.TrashItem
+	restored []model.TrashRequest
+}
+
+func (n *trashNode) agents(t *testing.T) agents {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/trash", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(model.TrashList{Items: n.items})
+	})
+	mux.HandleFunc("POST /v1/trash/restore", func(w http.ResponseWriter, r *http.Request) {
+		var request model.TrashRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			t.Error(err)
+		}
+		n.restored = append(n.restored, request)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return agents{func() (map[string]api.Dial, map[string]string) {
+		return map[string]api.Dial{"n1": func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
+		}}, map[string]string{}
+	}}
+}
+
+// An owner sees, and gets back, what was the owner's. Only an administrator gets back what nobody noted the owner of,
+// and what was somebody else's, and says so.
+func TestTrashIsItsOwners(t *testing.T) {
+	item := func(element, owner string) model.TrashItem {
+		return model.TrashItem{ID: "lab/" + element + "@20261123T034654.454543Z", Owner: owner,
+			Element: model.ID{Network: "lab", Element: element}}
+	}
+	n := &trashNode{items: []model.TrashItem{item("a", "alice"), item("b", "bob"), item("old", ""),
+		item("odd", "a\x1b[2Jb")}}
+	a := n.agents(t)
+	root := t.Context()
+	alice := api.AsOwner(root, "alice")
+	for _, c := range []struct {
+		as   context.Context
+		want string
+	}{{root, "a:alice b:bob old: odd:"}, {alice, "a:alice"}, {api.AsOwner(root, "carol"), ""}} {
+		list, err := a.Trash(c.as)
+		var seen []string
+		for _, i := range list.Items {
+			seen = append(seen, i.Element.Element+":"+i.Owner)
+		}
+		slices.Sort(seen)
+		want := strings.Fields(c.want)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(seen, want) {
+			t.Errorf("seen are %q (%v), want %q", seen, err, want)
+		}
+	}
+	for _, c := range []struct {
+		as      context.Context
+		element string
+		any     bool
+		want    string // why not
+	}{
+		{alice, "a", false, ""}, {alice, "b", false, "there is no lab/b@"}, {alice, "old", false, "there is no lab/old@"},
+		{alice, "b", true, "user alice is an owner"}, {alice, "a", true, "user alice is an owner"},
+		{root, "b", false, ""}, // its node knows whether the element is bob's
+		{root, "old", false, "nobody noted whose lab/old@"}, {root, "old", true, ""}, {root, "a", true, ""},
+	} {
+		n.restored = nil
+		err := a.RestoreTrash(c.as, model.TrashRequest{Items: []string{item(c.element, "").ID}, AnyOwner: c.any})
+		switch {
+		case c.want != "":
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(n.restored) > 0 {
+				t.Errorf("%s: %v, and the node was asked %v; want %q", c.element, err, n.restored, c.want)
+			}
+		case err != nil || len(n.restored) != 1 || n.restored[0].AnyOwner != c.any:
+			t.Errorf("%s: %v, and the node was asked %v", c.element, err, n.restored)
+		}
 	}
 }

@@ -41,6 +41,7 @@ func (d *Driver) finish(w *work, there port.Ports) {
 	if e := w.e; e != nil {
 		d.elements[w.job.ID] = e
 		e.job, e.devices = w.job, res.Devices
+		d.noteOwner(&e.job)
 		if w.want != nil {
 			e.want = w.want
 		}

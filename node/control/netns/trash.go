@@ -20,7 +20,8 @@ import (
 
 // What a removed element owned on disk goes to the node's trash. trash/NET/ELEMENT@TIME holds the image of its disk, or
 // its files if it had no disk of its own. Moving it there is a rename, which takes neither time nor room. After each
-// step a file is in one of the two places.
+// step a file is in one of the two places. Whose a disk is stands in an attribute of its image, and so goes with it
+// wherever that goes, with no room and no step of its own.
 
 var _ control.Trash = (*Driver)(nil)
 
@@ -43,6 +44,47 @@ func (d *Driver) trashFor(id model.ID) (string, error) {
 			return dir, err
 		}
 	}
+}
+
+// ownerNote is the extended attribute of a disk's image that tells whose the disk is. Those that begin with "trusted."
+// are the machine's root's (xattr(7)).
+const ownerNote = "trusted.polyplane.owner"
+
+// noteOwner notes whose an element's disk is, if it has one. Without the note only administrators give it back from the
+// trash, so nothing fails for the lack of it: where the file system has no attributes, or there is no room.
+func (d *Driver) noteOwner(job *control.Job) {
+	image, owner := d.dirs.Disk(job.ID), job.Owner
+	if len(owner) > model.MaxOwnerNoted {
+		owner = ""
+	}
+	was, err := diskOwner(image)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && was == owner:
+		return
+	case owner == "":
+		err = unix.Removexattr(image, ownerNote)
+	default:
+		err = unix.Setxattr(image, ownerNote, []byte(owner), 0)
+	}
+	if err == nil && was != "" {
+		err = syncFile(image) // else a power cut may give it back to whose it was
+	}
+	if err != nil && !errors.Is(err, unix.ENOTSUP) {
+		d.log.Warn("note whose an element's disk is", "element", job.ID, "error", err)
+	}
+}
+
+// diskOwner reads whose an image is; empty where nobody noted it.
+func diskOwner(image string) (string, error) {
+	var b [model.MaxOwnerNoted]byte
+	n, err := unix.Getxattr(image, ownerNote, b[:])
+	switch {
+	case errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return string(b[:n]), nil
 }
 
 // throwAway puts what an element owns on disk into the trash. The disk is no longer mounted.
@@ -107,9 +149,9 @@ func (d *Driver) trashItem(path string) (model.TrashItem, bool) {
 	if err != nil {
 		return model.TrashItem{}, false
 	}
+	owner, _ := diskOwner(filepath.Join(path, trashDisk)) // what cannot be read is nobody's
 	return model.TrashItem{ID: network + "/" + name, Element: model.ID{Network: network, Element: name[:at]},
-		Node: d.dirs.Node, Time: t,
-		Size: taken(path)}, true
+		Owner: owner, Node: d.dirs.Node, Time: t, Size: taken(path)}, true
 }
 
 // taken is how much of the disk the files below a path take.
@@ -156,20 +198,26 @@ func (d *Driver) EmptyTrash(_ context.Context, items []string) error {
 	return errors.Join(errs...)
 }
 
-// Untrash gives an element back what it had. The element must exist and not run. What it has now goes to the trash.
-func (d *Driver) Untrash(ctx context.Context, item string) error {
+// Untrash gives an element back what it had. The element must exist and not run, have room for it, and be of whose the
+// item was, unless it may be anybody's. What it has now goes to the trash.
+func (d *Driver) Untrash(ctx context.Context, item string, anyOwner bool) error {
 	path, err := d.pathOf(item)
 	if err != nil {
 		return err
 	}
 	is, _ := d.trashItem(path)
 	disk := filepath.Join(path, trashDisk)
-	if _, err := os.Stat(disk); err != nil {
+	info, err := os.Stat(disk)
+	if err != nil {
 		return fmt.Errorf("%s has no disk: its files are in %s", item, filepath.Join(path, trashFiles))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.takeDisk(ctx, is.Element); err != nil {
+	err = d.mayHave(&is, model.Bytes(info.Size()), anyOwner)
+	if err == nil {
+		err = d.takeDisk(ctx, is.Element)
+	}
+	if err != nil {
 		return fmt.Errorf("give %s its disk of %s back: %w", is.Element, is.Time.Local().Format(time.DateTime), err)
 	}
 	image := d.dirs.Disk(is.Element)
@@ -182,8 +230,29 @@ func (d *Driver) Untrash(ctx context.Context, item string) error {
 	if err := syncDirs(filepath.Dir(image), path); err != nil {
 		return err
 	}
+	if e := d.elements[is.Element]; e != nil {
+		d.noteOwner(&e.job)
+	}
 	if os.Remove(path) == nil {
 		os.Remove(filepath.Dir(path)) //nolint:errcheck // when it is empty
+	}
+	return nil
+}
+
+// mayHave tells why an element cannot be given an item of its name. Of an element that is not here the caller finds out
+// more. The caller holds the lock.
+func (d *Driver) mayHave(is *model.TrashItem, size model.Bytes, anyOwner bool) error {
+	e := d.elements[is.Element]
+	if e == nil {
+		return nil
+	}
+	if is.Owner != e.job.Owner && !anyOwner {
+		return fmt.Errorf("it was %s, and network %s is somebody else's now: an administrator may give it to them all "+
+			"the same (`polyplane trash restore --any-owner`)", cmp.Or(is.Owner, "nobody")+"'s", is.Element.Network)
+	}
+	if most := e.job.Element.Limits().Disk; size > most {
+		return fmt.Errorf("it is a disk of %s, and the element's is one of %s: `polyplane set %s disk=%s` first", size,
+			most, is.Element, size)
 	}
 	return nil
 }
@@ -250,6 +319,17 @@ func (e *damagedDiskError) Error() string {
 }
 
 func (e *damagedDiskError) Unwrap() error { return e.cause }
+
+// missingDiskError tells of an image that is gone from under a mounted disk.
+type missingDiskError struct {
+	id    model.ID
+	image string
+}
+
+func (e *missingDiskError) Error() string {
+	return fmt.Sprintf("the image of its disk, %s, is gone: what is on it is there until the element is stopped. Copy "+
+		"what is needed (`polyplane cp`); then `polyplane restart --new-disk %s` gives it a new one", e.image, e.id)
+}
 
 // syncFile writes a file to the disk, syncDirs the entries of directories.
 func syncFile(path string) error {

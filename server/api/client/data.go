@@ -32,8 +32,8 @@ func (c *Client) Trash(ctx context.Context) (model.TrashList, error) {
 }
 
 // RestoreTrash gives disks out of the trash back to elements of their names.
-func (c *Client) RestoreTrash(ctx context.Context, items []string) error {
-	return c.do(ctx, http.MethodPost, path("trash", "restore"), nil, model.TrashRequest{Items: items}, nil)
+func (c *Client) RestoreTrash(ctx context.Context, request model.TrashRequest) error {
+	return c.do(ctx, http.MethodPost, path("trash", "restore"), nil, request, nil)
 }
 
 // EmptyTrash deletes items of the trash for good; all, where none is named.
