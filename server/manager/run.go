@@ -72,6 +72,9 @@ func Run(ctx context.Context, config Config) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
 	wg.Go(func() { m.listen(loop) })
+	if st.External() {
+		wg.Go(func() { m.watchStore(loop) })
+	}
 	keeper := &backups{m: m, dir: config.Dirs.Backups()}
 	wg.Go(func() { keeper.run(loop) })
 	exporter := metrics.New(m)

@@ -309,10 +309,14 @@ func FillEmbedded(ctx context.Context, options EmbeddedOptions, b *Backup, ident
 }
 
 func (s *Store) fill(ctx context.Context, b *Backup, identity model.StoreIdentity) error {
+	kv := s.kv
+	if g, ok := kv.(*guarded); ok { // the identity changes with this
+		kv = g.KV
+	}
 	put := func(key, value string) error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		_, err := s.kv.Put(ctx, s.prefix+key, value)
+		_, err := kv.Put(ctx, s.prefix+key, value)
 		return err
 	}
 	for key, value := range b.Keys {

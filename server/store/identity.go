@@ -32,7 +32,7 @@ func newIdentity(early bool) (model.StoreIdentity, string, error) {
 
 // identify reads the identity of a store that was there before.
 func (s *Store) identify(ctx context.Context) error {
-	found, err := s.document(ctx, identityDocument, &s.identity)
+	found, err := s.readIdentity(ctx)
 	if err != nil || found {
 		return err
 	}
@@ -49,11 +49,28 @@ func (s *Store) identify(ctx context.Context) error {
 	case err != nil:
 		return s.explain("open the store", err)
 	case !resp.Succeeded:
-		_, err = s.document(ctx, identityDocument, &s.identity)
+		_, err = s.readIdentity(ctx)
 		return err
 	}
 	s.identity = identity
+	s.guard([]byte(born))
 	return nil
+}
+
+// readIdentity reads the identity, and compares it with each request from then on.
+func (s *Store) readIdentity(ctx context.Context) (found bool, err error) {
+	resp, err := s.get(ctx, s.documentKey(identityDocument))
+	if err != nil {
+		return false, s.explain("read the "+identityDocument, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return false, nil
+	}
+	if err := decodeDocument(identityDocument, resp.Kvs[0].Value, &s.identity); err != nil {
+		return false, err
+	}
+	s.guard(resp.Kvs[0].Value)
+	return true, nil
 }
 
 // A network that was deleted is remembered for a while: a node that was away, and comes back to a store that was

@@ -33,8 +33,9 @@ const (
 const DefaultPrefix = "/polyplane/"
 
 var (
-	// ErrConflict tells that somebody else has written the network since this process read it.
-	ErrConflict = errors.New("another manager has changed the network in the store")
+	// ErrConflict tells that the network's entry is not as this process read it, or wrote it, last.
+	ErrConflict = errors.New("the network in the store is not as this manager left it: another manager has changed " +
+		"it, or an older copy of the store was put in its place (started again, the manager reads what is there)")
 	// ErrFull tells that the store's quota is used up.
 	ErrFull = errors.New("the store is full")
 )
@@ -108,6 +109,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	}
 	if resp.Succeeded {
 		s.identity = identity
+		s.guard([]byte(born))
 		return nil
 	}
 	value := resp.Responses[0].GetResponseRange().Kvs[0].Value
@@ -302,6 +304,11 @@ func (s *Store) explain(what string, err error) error {
 			hint = "compact and defragment the cluster, raise its quota, and disarm the alarm (`etcdctl alarm disarm`)"
 		}
 		err = fmt.Errorf("%w: %s; what runs goes on running", ErrFull, hint)
+	case errors.Is(err, ErrOther):
+		err = fmt.Errorf("%w (%s, made %s): nothing is read from it or written to it, and what runs goes on running. "+
+			"Put the right one back in its place, and all goes on; or start the manager again (`polyplane down`, "+
+			"`polyplane up`) to follow the one that is there: what it does not know stays as it is and is held", err,
+			s.identity.ID, s.identity.Made.Local().Format(time.DateTime))
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %v: is the cluster up and does it have a leader? (%w)", requestTimeout, err)
 	}

@@ -156,7 +156,10 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 	defer cancel()
 	resp, err := s.kv.Txn(commit).If(conditions...).Then(s.groups(writes, travelling)...).
 		Else(clientv3.OpGet(s.pointerKey(""), clientv3.WithPrefix())).Commit()
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrOther): // where nothing of it was carried out, and nothing can be looked up
+		return 0, s.explain(what, err)
+	case err != nil:
 		return s.settle(what, anchor, writes, err)
 	}
 	if !resp.Succeeded {
