@@ -68,6 +68,10 @@ func (d Dirs) Kept() []string {
 	return []string{SettingsFile, AuthorityFile}
 }
 
+// DiskNote is the file that says where the disk of Data is mounted, if it is one of its own. It is beside the directory
+// of all instances' data, so that it is there without them.
+func (d Dirs) DiskNote() string { return filepath.Dir(d.Data) + "-" + d.Name + ".disk" }
+
 // Logs is where the logs of the instance's processes are.
 func (d Dirs) Logs() string { return filepath.Join(d.Data, "log") }
 

@@ -83,13 +83,29 @@ func (d *Down) Run(context.Context) error {
 	}
 	_, err = os.Stat(d.Dirs.Data)
 	kept := err == nil
-	if d.Purge && kept {
-		if err := os.RemoveAll(d.Dirs.Data); err != nil {
-			return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
+	elsewhere, err := away(d.Dirs)
+	if err != nil {
+		return err
+	}
+	if d.Purge {
+		if kept {
+			err := removeBehind(d.Dirs.Data)
+			if err == nil {
+				err = os.RemoveAll(d.Dirs.Data)
+			}
+			if err != nil {
+				return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
+			}
+		}
+		if err := forgetMount(d.Dirs); err != nil {
+			return fmt.Errorf("forget where the data of polyplane '%s' were: %w", d.Dirs.Name, err)
 		}
 	}
 	os.Remove(filepath.Dir(d.Dirs.Data)) //nolint:errcheck // only if no other instance has data
 	switch {
+	case elsewhere != "" && d.Purge:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down, and forgotten here. Its data are on the disk that was mounted "+
+			"at %s: nothing of them was deleted.\n", d.Dirs.Name, elsewhere)
 	case d.Purge && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
@@ -107,6 +123,18 @@ func (d *Down) Run(context.Context) error {
 			instance.Command(d.Dirs.Name, "uninstall"))
 	}
 	return nil
+}
+
+// removeBehind removes what a symbolic link leads to; os.RemoveAll would take away the link alone.
+func removeBehind(path string) error {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return nil //nolint:nilerr // it is no link
+	}
+	to, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(to)
 }
 
 // handBack gives the ports' names back to the host's network managers when this was the last instance.

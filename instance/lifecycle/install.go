@@ -193,7 +193,7 @@ func (i *Install) unit() (string, error) {
 	for k, w := range words {
 		words[k] = quoted(w)
 	}
-	return fmt.Sprintf(unit, i.Dirs.Name, filepath.Dir(i.Dirs.Data), strings.Join(words, " ")), nil
+	return fmt.Sprintf(unit, i.Dirs.Name, i.Dirs.Data, strings.Join(words, " ")), nil
 }
 
 // quoted is a word of a command line in a unit (systemd.service(5), systemd.unit(5)).

@@ -32,7 +32,7 @@ func TestInstallForAnotherRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{`ExecStart=/bin/true up --instance lab --listen :7455 --advertise "100%%, \"my\" $$HOST\\"`, "Restart=always",
-		"KillMode=process", "Delegate=yes", "After=network-online.target", "WantedBy=multi-user.target"} {
+		"KillMode=process", "Delegate=yes", "RequiresMountsFor=/var/lib/polyplane/lab", "After=network-online.target", "WantedBy=multi-user.target"} {
 		if !slices.Contains(strings.Split(string(b), "\n"), line) {
 			t.Errorf("there is no line %q in\n%s", line, b)
 		}

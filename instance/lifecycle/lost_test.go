@@ -159,3 +159,44 @@ func TestLostFilesComeBack(t *testing.T) {
 		}
 	}
 }
+
+// TestUpTellsDamagedRecords: `up` names a network whose record the store cannot read, and what can be done.
+func TestUpTellsDamagedRecords(t *testing.T) {
+	p := newPlatform(t)
+	p.up("--nodes", "1")
+	p.apply("network: lab\nhosts: [a, b]\nlinks: [a -- b]\n")
+	for _, pid := range p.pids() {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
+			t.Fatal(err)
+		}
+	}
+	st, err := store.OpenEmbedded(t.Context(), store.EmbeddedOptions{Dir: p.dirs.Store(),
+		Log: filepath.Join(t.TempDir(), "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = st.Spoil(t.Context(), "lab")
+	if err = errors.Join(err, st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	out := p.up()
+	for _, want := range []string{"is up", "The store is damaged where it has network lab: ", "its checksum does not match",
+		"There is no good backup that has it", "recover --from-nodes lab", "delete lab"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("`up` does not say %q:\n%s", want, out)
+		}
+	}
+	if out := p.run("recover", "--from-nodes", "lab", "--instance", p.dirs.Name); !strings.Contains(out, "lab") {
+		t.Errorf("recover says %q", out)
+	}
+	p.until("the network to run", func() error {
+		networks, err := p.client.Networks(t.Context())
+		if err == nil && (len(networks) != 1 || networks[0].Phase != model.PhaseRunning || networks[0].Damaged) {
+			return errors.New("it does not")
+		}
+		return err
+	})
+	if out := p.run("exec", "--instance", p.dirs.Name, "lab/a", "--", "hostname"); strings.TrimSpace(out) != "a" {
+		t.Errorf("recovered, lab/a calls itself %q", out)
+	}
+}

@@ -66,6 +66,11 @@ func (r *Restore) Run(ctx context.Context) error {
 			"means (`etcdutl snapshot restore`); nodes notice that it is older and remove nothing",
 			r.Dirs.Name, s.URLs)}
 	}
+	if !remembered {
+		if err := checkAway(r.Dirs); err != nil {
+			return err
+		}
+	}
 	if _, err := stopUnit(r.Dirs); err != nil {
 		return err
 	}

@@ -137,6 +137,11 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
+	if !remembered {
+		if err := checkAway(d); err != nil {
+			return settings{}, err
+		}
+	}
 	var s settings
 	switch {
 	case u.Join != nil:
@@ -200,7 +205,13 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	} else if err := leaveAlone("/"); err != nil {
 		return s, err
 	}
-	return s, s.write(d)
+	if err := s.write(d); err != nil {
+		return s, err
+	}
+	if err := noteMount(d); err != nil { // on another disk, which may be full
+		u.say("%v", err)
+	}
+	return s, nil
 }
 
 // removeOtherNodes removes the namespaces of nodes that the substrate no longer has.

@@ -149,6 +149,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
+		os.Remove(m.dirs.DiskNote())                //nolint:errcheck // where `up` has not come so far there is none
 		unix.Unmount(sandbox.Data, unix.MNT_DETACH) //nolint:errcheck // where a failure has left something
 		if err := release(); err != nil {
 			t.Error(err)
