@@ -332,6 +332,10 @@ func TestLogsAndVersion(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	f := lab()
+	if r := run(t, f, "check", "lab", "--mesh"); r.code != ExitFailed || strings.Contains(r.err, "check lab --mesh") ||
+		!strings.Contains(r.err, "no pair of hosts to probe") {
+		t.Errorf("without a pair --mesh says %+v", r)
+	}
 	f.checked = model.CheckResult{Network: "lab", Probes: []model.ProbeResult{
 		{From: "lab/h1", To: "lab/r2", Address: prefixes("10.0.0.6/30")[0].Addr(), OK: true, Reached: true,
 			RTT: 340 * time.Microsecond},

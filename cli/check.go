@@ -57,6 +57,10 @@ shall be, else 1.`,
 				return err
 			}
 			switch {
+			case len(result.Probes)+len(result.States) == 0 && request.Mesh:
+				return failed("%s has no pair of hosts to probe, and expects nothing, so nothing was checked: a pair "+
+					"is two hosts with addresses (`polyplane get elements %s`); --routers probes routers as well, "+
+					"and `expect:` in its file says what is to be", of.network, of.network)
 			case len(result.Probes)+len(result.States) == 0:
 				return failed("%s expects nothing, so nothing was checked; add `expect:` to its file, or probe all "+
 					"pairs of hosts "+

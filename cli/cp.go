@@ -193,7 +193,8 @@ func (c *CLI) copyOut(ctx context.Context, id model.ID, inside, local string) er
 	code, err := cl.Exec(ctx, id, control.Command{Args: []string{"tar", "-c", "-f", "-", "--format=pax",
 		"--hard-dereference", "-C", dir, "--", name}}, control.Stdio{Out: w, Err: words})
 	w.Close() //nolint:errcheck // it never fails
-	if local := <-taken; local != nil && (code == 0 || !errors.Is(local, io.ErrUnexpectedEOF)) {
+	// Where the other side has failed, that its archive has no end says nothing.
+	if local := <-taken; local != nil && (err == nil && code == 0 || !errors.Is(local, io.ErrUnexpectedEOF)) {
 		return failed("cp %s:%s: %w", id, inside, local)
 	}
 	return c.copied(ctx, cl, id, inside, code, err, words)

@@ -244,3 +244,15 @@ func TestCopyOutOfAHostileElement(t *testing.T) {
 		t.Errorf("a file that comes twice: %v", err)
 	}
 }
+
+// What the manager says when nothing can be run in the element is the reason, and not that its archive has no end.
+func TestCopyOutOfWhatCannotBeAsked(t *testing.T) {
+	f := lab()
+	f.inside = func(control.Command, control.Stdio) (int, error) {
+		return 0, errors.New("network lab is unknown to this store, and node n1 has 2 elements of it")
+	}
+	r := runWith(t, f, "", "cp", "lab/r1:/x", t.TempDir())
+	if r.code != ExitFailed || !strings.Contains(r.err, "unknown to this store") || strings.Contains(r.err, "EOF") {
+		t.Errorf("got %+v", r)
+	}
+}

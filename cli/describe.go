@@ -536,6 +536,9 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 	s.line("CPU", usedOf(cores(node.CPUReserved), cores(node.CPU))+" cores reserved, "+
 		strconv.FormatFloat(node.CPUUsed, 'f', 2, 64)+" used")
 	s.line("Memory", reservedMemory(*node)+" reserved, "+byteCount(uint64(node.MemoryUsed))+" used")
+	if node.Disk != 0 {
+		s.line("Disk", freeDisk(*node)+" free")
+	}
 	s.line("Ports", strconv.Itoa(node.Ports))
 	s.line("Seen", c.since(node.LastSeen)+" ago")
 	s.table("Offers", offersTable(node.Offers))

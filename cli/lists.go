@@ -48,12 +48,13 @@ func nodeListing() listing[model.NodeStatus] {
 		fetch:   func(ctx context.Context, cl Client, _ string) ([]model.NodeStatus, error) { return cl.Nodes(ctx) },
 		pick:    func(d model.Dump) []model.NodeStatus { return d.Nodes },
 		key:     func(n model.NodeStatus) string { return "node/" + n.Name },
-		noise:   []string{"CPU USED", "MEM USED", "SEEN"},
+		noise:   []string{"CPU USED", "MEM USED", "DISK FREE", "SEEN"},
 		head: func(wide bool) []string {
 			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED",
 				">MEM USED", "LOCATION"}
 			if wide {
-				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">SEEN", "OFFERS", "LACKS", "PROBLEM")
+				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">DISK FREE", ">SEEN", "OFFERS", "LACKS",
+					"PROBLEM")
 			}
 			return head
 		},
@@ -64,7 +65,7 @@ func nodeListing() listing[model.NodeStatus] {
 				text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
 				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n),
-					c.since(n.LastSeen), offered(n.Offers),
+					freeDisk(n), c.since(n.LastSeen), offered(n.Offers),
 					lacking(n.Offers), oneLine(n.Problem))...)
 			}
 			return row
@@ -288,6 +289,14 @@ func memory(v model.Bytes) string {
 
 func reservedMemory(n model.NodeStatus) string {
 	return usedOf(byteCount(uint64(n.MemoryReserved)), memory(n.Memory))
+}
+
+// freeDisk is what is free of the disk that a node's data is on; empty while nobody has told.
+func freeDisk(n model.NodeStatus) string {
+	if n.Disk == 0 {
+		return ""
+	}
+	return usedOf(byteCount(uint64(n.DiskFree)), byteCount(uint64(n.Disk)))
 }
 
 func linkMTU(l model.Link) int {

@@ -178,6 +178,9 @@ type Report struct {
 	Problem string  `json:"problem,omitempty"`
 	CPUUsed float64 `json:"cpuUsed,omitempty"` // cores
 	MemUsed Bytes   `json:"memUsed,omitempty"`
+	// Disk is how large the disk is that the node's data is on, DiskFree what is free of it.
+	Disk     Bytes `json:"disk,omitempty"`
+	DiskFree Bytes `json:"diskFree,omitempty"`
 	// Underlay tells the hooks of the underlay's devices; empty while no router with forwarding: xdp has tunnels here.
 	Underlay map[string]HookUse `json:"underlay,omitempty"`
 }

@@ -49,7 +49,10 @@ type NodeStatus struct {
 	MemoryReserved Bytes   `json:"memoryReserved"`
 	CPUUsed        float64 `json:"cpuUsed"`
 	MemoryUsed     Bytes   `json:"memoryUsed"`
-	Revision       int64   `json:"revision"`
+	// Disk is how large the disk is that the node's data is on, DiskFree what is free of it; zero: not known.
+	Disk     Bytes `json:"disk,omitempty"`
+	DiskFree Bytes `json:"diskFree,omitempty"`
+	Revision int64 `json:"revision"`
 	// Offers are what the node's drivers make, and what they lack.
 	Offers Offers `json:"offers,omitempty"`
 	// Underlay tells the hooks of its underlay's devices; empty while no router with forwarding: xdp has tunnels there.

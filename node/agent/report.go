@@ -168,8 +168,16 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	a.fast(ctx, report.Elements)
 	a.kernel.packetTime(report.Elements)
 	report.Underlay = a.underlay
-	report.CPUUsed, report.MemUsed = a.meter.read()
+	a.useOf(report)
 	a.reporter.set(report)
+}
+
+// useOf enters what the node uses.
+func (a *Agent) useOf(r *model.Report) {
+	r.CPUUsed, r.MemUsed = a.meter.read()
+	if disk, free, err := a.roomOnDisk(); err == nil {
+		r.Disk, r.DiskFree = model.Bytes(disk), model.Bytes(free)
+	}
 }
 
 // phaseEvent emits an event when an element gets worse or recovers, and for a new warning.
@@ -337,6 +345,6 @@ func (a *Agent) count(ctx context.Context) {
 	if changed = a.fast(ctx, next.Elements) || changed || measured; !changed {
 		return
 	}
-	next.CPUUsed, next.MemUsed = a.meter.read()
+	a.useOf(&next)
 	a.reporter.set(&next)
 }

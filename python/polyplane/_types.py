@@ -507,6 +507,8 @@ class NodeStatus(TypedDict, total=False):
     cpu: Required[int]
     cpuReserved: Required[int]
     cpuUsed: Required[float]
+    disk: int
+    diskFree: int
     elements: Required[int]
     held: list[str]
     hook: str
@@ -920,6 +922,7 @@ class TrashItem(TypedDict, total=False):
     element: Required[str]
     id: Required[str]
     node: Required[str]
+    owner: str
     size: Required[int]
     time: Required[str]
 
@@ -930,6 +933,7 @@ class TrashList(TypedDict, total=False):
 
 
 class TrashRequest(TypedDict, total=False):
+    anyOwner: bool
     items: Required[list[str] | None]
 
 

@@ -170,8 +170,9 @@ func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) 
 func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	// The stored state counts: an earlier write may have succeeded although its answer never came.
-	ctx = context.WithoutCancel(ctx)
+	// The stored state counts: an earlier write may have succeeded although its answer never came. Administrators
+	// keep somebody out, or let in who makes room, on a full disk too.
+	ctx = store.Urgent(context.WithoutCancel(ctx), true)
 	access, version, err := g.store.Access(ctx)
 	if err != nil {
 		return storeProblem(err)

@@ -84,6 +84,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 					len(next.Network.Links))})
 		}
 	}
+	m.notePromises(others, results)
 	if options.Provisional {
 		if err := provisional(changes, situations, time.Now()); err != nil {
 			return nil, err

@@ -17,10 +17,11 @@ import (
 const (
 	maxToldText   = 1000 // bytes of a message
 	maxToldName   = 64   // bytes of a device's name, a reason
-	maxToldKinds  = 64   // entries of a map by reasons
-	maxUnderlay   = 64   // devices of an underlay
-	maxClasses    = 64   // of a histogram
-	maxEventKinds = 512  // how many severities and reasons the manager counts separately
+	maxToldDisk   = 1 << 56
+	maxToldKinds  = 64  // entries of a map by reasons
+	maxUnderlay   = 64  // devices of an underlay
+	maxClasses    = 64  // of a histogram
+	maxEventKinds = 512 // how many severities and reasons the manager counts separately
 	// A joined node may report maxToldEvents events at once, and eventsOfElement more for each of its elements. After
 	// that it may report eventsPerSecond.
 	maxToldEvents   = 2048
@@ -62,6 +63,8 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	}
 	r.Problem = model.Shorten(r.Problem, maxToldText)
 	r.CPUUsed = max(0, r.CPUUsed)
+	r.Disk = min(r.Disk, maxToldDisk)
+	r.DiskFree = min(r.DiskFree, r.Disk)
 	r.Underlay = fewUses(r.Underlay, maxUnderlay)
 	r.Held = slices.DeleteFunc(r.Held, func(h model.HeldNetwork) bool { return model.CheckName(h.Name) != nil })
 	for i := range r.Held {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,6 +87,17 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 			t.Errorf("policy of %q: %v", element, err)
 		}
 	}
+	quota := model.QuotaRequest{Values: []model.Assignment{{Key: "networks", Value: "1"}}}
+	if _, err := m.SetQuota(t.Context(), model.QuotaOfOwner, "bob", quota); err != nil {
+		t.Errorf("quota: %v", err)
+	}
+	if err := m.changeAccess(t.Context(), func(a *model.Access) error { // as a token is revoked
+		a.Tokens = append(a.Tokens, model.StoredToken{Token: model.Token{ID: "x", User: "bob", Role: model.RoleOwner,
+			Revoked: time.Now()}})
+		return nil
+	}); err != nil {
+		t.Errorf("token: %v", err)
+	}
 	if err := m.Delete(bob, "atk", false); err != nil {
 		t.Error(err)
 	}
@@ -106,6 +118,12 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 			o["r3"].Quarantined && r.Policies[""] == model.AttackQuarantine) {
 			t.Errorf("stored is %+v, deleting %v", o, r.Deleting)
 		}
+	}
+	if q, err := st.Quotas(t.Context()); err != nil || q.Owners["bob"].Networks != 1 {
+		t.Errorf("the quotas are %+v, %v", q, err)
+	}
+	if a, _, err := st.Access(t.Context()); err != nil || len(a.Tokens) != 1 {
+		t.Errorf("the tokens are %+v, %v", a, err)
 	}
 	if kept, err := st.Restraints(t.Context()); err != nil || len(kept) != 2 {
 		t.Errorf("kept is %v, %v", kept, err)

@@ -37,6 +37,8 @@ type node struct {
 	problem  string
 	cpuUsed  float64
 	memUsed  model.Bytes
+	disk     model.Bytes // that its data is on
+	diskFree model.Bytes
 	underlay map[string]model.HookUse
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
@@ -142,6 +144,7 @@ func (m *Manager) Report(r model.Report) error {
 	maps.DeleteFunc(n.atWork, func(_ string, at bool) bool { return !at })
 	n.heard, n.back, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
 		true, true, r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
+	n.disk, n.diskFree = r.Disk, r.DiskFree
 	for _, ev := range r.Events {
 		ev.Node, ev.Network = n.Name, ""
 		if !n.itself(ev.Object) {

@@ -95,6 +95,7 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 // SetQuota changes a quota. What exists already stays, even if it is more.
 func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name string,
 	request model.QuotaRequest) (model.QuotaStatus, error) {
+	ctx = urgently(ctx)
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()

@@ -211,6 +211,7 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
+			Disk: n.disk, DiskFree: n.diskFree,
 			Underlay: n.underlay, Offers: n.offers, Held: n.heldNames()}
 		if !n.came {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
@@ -219,6 +220,9 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		s.Ready = s.Condition == model.Ready
 		if s.Problem == "" {
 			s.Problem = n.heldProblem()
+		}
+		if m.strange != "" {
+			s.Problem = strings.TrimPrefix(s.Problem+"; "+m.strange, "; ")
 		}
 		out = append(out, s)
 	}

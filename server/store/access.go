@@ -40,6 +40,11 @@ func (s *Store) PutAccess(ctx context.Context, access model.Access, version int6
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", what, err)
 	}
+	if s.room != nil {
+		if err := s.room(urgencyOf(ctx)); err != nil {
+			return 0, &requestError{what, s.place, err}
+		}
+	}
 	key := s.documentKey(accessDocument)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -269,6 +269,50 @@ func TestTheLastCompleteBackupStays(t *testing.T) {
 	}
 }
 
+// Whoever begins with an empty store does not lose the backups of the one before, however many are made of the new one;
+// of many stores the last ones' are kept.
+func TestBackupsOfOtherStoresStay(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now().UTC().Truncate(time.Second).Add(-48 * time.Hour)
+	of := map[string]string{} // by path
+	write := func(id string, count int) {
+		t.Helper()
+		for range count {
+			now = now.Add(10 * time.Minute)
+			path := NextBackup(dir, now)
+			if err := WriteFile(path, func(w io.Writer) error {
+				out := newBackupWriter(w)
+				out.line(BackupHeader{Format: backupFormat, Layout: backupLayout, Identity: model.StoreIdentity{ID: id}})
+				return out.end()
+			}); err != nil {
+				t.Fatal(err)
+			}
+			of[path] = id
+			if err := PruneBackups(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := func() map[string]int {
+		counts := map[string]int{}
+		for _, path := range StoredBackups(dir) {
+			counts[of[path]]++
+		}
+		return counts
+	}
+	write("old", 8)
+	write("new", 20)
+	if got := kept(); got["old"] != lastBackups || got["new"] < lastBackups {
+		t.Errorf("kept are %v", got)
+	}
+	for i := range 6 {
+		write(fmt.Sprint(i), 1)
+	}
+	if got := kept(); len(got) != 1+otherStores || got["old"] != 0 || got["1"] != 1 {
+		t.Errorf("of seven later stores kept are %v", got)
+	}
+}
+
 // Backups of a time that has not come, made while the clock went wrong, neither push out newer ones nor count as the
 // newest.
 func TestBackupsOfTheFuture(t *testing.T) {

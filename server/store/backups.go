@@ -57,8 +57,13 @@ func timeOfBackup(path string) (time.Time, bool) {
 	return t, err == nil
 }
 
+// otherStores is of how many other stores than the newest backup's the last few backups are kept: whoever began with an
+// empty store may want the one before back.
+const otherStores = 4
+
 // PruneBackups removes those that are no longer kept, and what is left of those that were cut short. If the newest lack
-// networks whose records were damaged, the newest of those that lack nothing stays. Nobody makes one meanwhile.
+// networks whose records were damaged, the newest of those that lack nothing stays. What is kept of a store does not
+// depend on what others have. Nobody makes one meanwhile.
 func PruneBackups(dir string) error {
 	parts, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix+partSuffix)) // the pattern is right
 	for _, path := range parts {
@@ -66,21 +71,19 @@ func PruneBackups(dir string) error {
 			return fmt.Errorf("remove what is left of a backup: %w", err)
 		}
 	}
-	days, complete := map[string]bool{}, false
-	for i, path := range StoredBackups(dir) {
+	stores := map[string]*keptOf{} // by identity
+	for _, path := range StoredBackups(dir) {
 		t, ok := timeOfBackup(path)
 		if !ok {
 			continue // not ours
 		}
-		day := t.Format(time.DateOnly)
-		keep := i < lastBackups || !days[day] && len(days) < dailyBackups
-		days[day] = true
-		if !complete {
-			header, err := headerOf(path)
-			complete = err == nil && len(header.Lacks) == 0
-			keep = keep || complete
+		header, err := headerOf(path)
+		of := stores[header.Identity.ID]
+		if of == nil {
+			of = &keptOf{number: len(stores), days: map[string]bool{}}
+			stores[header.Identity.ID] = of
 		}
-		if keep {
+		if of.keep(t, err == nil && len(header.Lacks) == 0) {
 			continue
 		}
 		if err := os.Remove(path); err != nil {
@@ -88,6 +91,24 @@ func PruneBackups(dir string) error {
 		}
 	}
 	return nil
+}
+
+// keptOf is what is kept of one store's backups.
+type keptOf struct {
+	number   int // of other stores whose newest is newer
+	count    int
+	days     map[string]bool
+	complete bool // one that lacks nothing is kept
+}
+
+// keep tells whether the next older one stays.
+func (k *keptOf) keep(t time.Time, complete bool) bool {
+	day := t.Format(time.DateOnly)
+	keep := k.count < lastBackups || k.number == 0 && !k.days[day] && len(k.days) < dailyBackups ||
+		complete && !k.complete
+	k.count++
+	k.days[day], k.complete = true, k.complete || complete
+	return keep && k.number <= otherStores
 }
 
 // NewestGood is the newest backup in a directory that is whole; nil where there is none.

@@ -54,7 +54,10 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	}
 	if isMount(dir) {
 		grown, err := growMounted(d.dirs.Disk(job.ID), dir, job.Element.Limits().Disk)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return false, &missingDiskError{job.ID, d.dirs.Disk(job.ID)}
+		case err != nil:
 			return false, fmt.Errorf("let the element's disk grow to %s: %w", job.Element.Limits().Disk, err)
 		}
 		if running {
@@ -64,7 +67,7 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		if grown && !broken {
 			return false, nil
 		}
-		switch err := unix.Unmount(dir, 0); {
+		switch err := unmountSoon(dir); {
 		case errors.Is(err, unix.EBUSY) && !broken: // somebody reads its logs
 			return true, nil
 		case err != nil:
@@ -80,6 +83,18 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	}
 	return false, d.mountDisk(job)
 }
+
+// unmountSoon unmounts a disk. Processes that have just ended hold it for a moment, in which it is tried again.
+func unmountSoon(dir string) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if err := unix.Unmount(dir, 0); !errors.Is(err, unix.EBUSY) || time.Since(began) > holdTime {
+			return err
+		}
+	}
+}
+
+// holdTime bounds how long an unbroken disk is waited for.
+const holdTime = 2 * time.Second
 
 // awaitRelease waits until nothing holds a disk that was unmounted, and returns whether that is so. Processes that have
 // just ended hold it for a moment. Mounting it meanwhile would bring the broken file system back.
@@ -174,6 +189,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	if err := emptyDir(dir); err != nil { // what was there is on the disk
 		return fmt.Errorf("make the directory of the element's files empty: %w", err)
 	}
+	d.noteOwner(job)
 	if err := mount(image, dir, diskFlags, diskOptions); err != nil {
 		err = fmt.Errorf("mount the element's disk: %w", err)
 		// the kernel's errors for a file system that makes no sense
@@ -390,6 +406,32 @@ func hasErrors(image string) (bool, error) {
 	}
 	magic, state := binary.LittleEndian.Uint16(b[:]), binary.LittleEndian.Uint16(b[superState-superMagic:])
 	return magic != extMagic || state&stateHasErrors != 0, nil
+}
+
+// checkImage tells that an element's disk that is not in use can never be mounted. It is for elements without
+// processes, whose disk is only looked at when somebody runs something in them.
+func (d *Driver) checkImage(id model.ID) error {
+	image := d.dirs.Disk(id)
+	info, err := os.Stat(image)
+	if err != nil || isMount(d.dirs.Files(id)) {
+		return nil //nolint:nilerr // it has none, or it works
+	}
+	var b [2]byte
+	f, err := os.Open(image)
+	if err == nil {
+		_, err = f.ReadAt(b[:], superMagic)
+		f.Close()
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		err = fmt.Errorf("%s has only %d bytes", image, info.Size())
+	case err == nil && binary.LittleEndian.Uint16(b[:]) != extMagic:
+		err = fmt.Errorf("%s holds no file system", image)
+	}
+	if err != nil {
+		return &damagedDiskError{id, err}
+	}
+	return nil
 }
 
 // growMounted grows a file system that is in use to this size, if it is smaller. It returns false if this machine does

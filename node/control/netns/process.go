@@ -110,6 +110,9 @@ func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[mod
 			queue = append(queue, w)
 		} else {
 			w.e.last = nil
+			if err := d.checkImage(w.job.ID); err != nil && !w.job.Element.Stopped {
+				w.fail(err)
+			}
 		}
 	}
 	queue = d.queue(queue, turns)
@@ -177,7 +180,7 @@ func (d *Driver) prepareProcess(ctx context.Context, w *work, noted map[string]s
 	if err != nil {
 		return now, err
 	}
-	if later {
+	if later && !now.asked {
 		w.done("its disk grows at its next start: %s", noRaise)
 	}
 	if now.files, err = d.openFiles(&w.job, now.asked || !p.running()); err != nil {
@@ -361,8 +364,11 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	p.again++
 	p.failures, p.next = 1, time.Now().Add(time.Second)
 	files.close() // nothing uses them now: they may move, or their disk may grow
-	if _, err := d.ensureDisk(&w.job, false); err != nil {
+	switch later, err := d.ensureDisk(&w.job, false); {
+	case err != nil:
 		return files, err
+	case later:
+		w.done("its disk grows at its next start: something else uses it now")
 	}
 	again, err := d.openFiles(&w.job, true)
 	if err != nil {

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -35,14 +38,14 @@ func TestTrash(t *testing.T) {
 	if first.Element != id || first.Size == 0 || first.Node != "n1" {
 		t.Errorf("%+v", first)
 	}
-	if err := n.Untrash(ctx, first.ID); err == nil || !strings.Contains(err.Error(), "apply its network again") {
+	if err := n.Untrash(ctx, first.ID, true); err == nil || !strings.Contains(err.Error(), "apply its network again") {
 		t.Errorf("restored to an element that is not there: %v", err)
 	}
 	n.restart(t)
 	jobs[0].Index = 62 // it was made again, with another number
 	n.apply(t, jobs)
 	n.run(t, id, "sh", "-c", "test ! -e /root/work && echo second > /root/work")
-	if err := n.Untrash(ctx, first.ID); err == nil || !strings.Contains(err.Error(), "polyplane stop lab/") {
+	if err := n.Untrash(ctx, first.ID, true); err == nil || !strings.Contains(err.Error(), "polyplane stop lab/") {
 		t.Errorf("restored to an element that runs: %v", err)
 	}
 	if got := n.run(t, id, "cat", "/root/work"); got != "second\n" {
@@ -50,7 +53,7 @@ func TestTrash(t *testing.T) {
 	}
 	jobs[0].Element.Stopped = true
 	n.apply(t, jobs)
-	if err := n.Untrash(ctx, first.ID); err != nil {
+	if err := n.Untrash(ctx, first.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	jobs[0].Element.Stopped = false
@@ -67,7 +70,7 @@ func TestTrash(t *testing.T) {
 	}
 	for _, bad := range []string{"", "x", "../x@20261122T000000.000000Z", "lab/../../x@20261122T000000.000000Z",
 		"lab/none@20261122T000000.000000Z"} {
-		if n.EmptyTrash(ctx, []string{bad}) == nil || n.Untrash(ctx, bad) == nil {
+		if n.EmptyTrash(ctx, []string{bad}) == nil || n.Untrash(ctx, bad, true) == nil {
 			t.Errorf("%q was taken for an item", bad)
 		}
 	}
@@ -77,6 +80,96 @@ func TestTrash(t *testing.T) {
 	items(0)
 	if _, err := os.Stat(n.trashDir()); err == nil {
 		t.Error("an empty trash is left behind")
+	}
+}
+
+// Whose a disk was goes into the trash with it, also when the driver has begun again since, and it goes back to an
+// element of somebody else only if that is said. Nor does it go to one that may have less disk.
+func TestTrashKnowsTheOwner(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	jobs := birdLine("lab", 64, 1)
+	id := jobs[0].ID
+	thrown := func(owner string) model.TrashItem {
+		t.Helper()
+		all, err := n.Trashed(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all {
+			if i.Owner == owner {
+				return i
+			}
+		}
+		t.Fatalf("the trash has %v, and nothing of %q", all, owner)
+		return model.TrashItem{}
+	}
+	remove := func() {
+		t.Helper()
+		if err := n.Remove(ctx, []model.ID{id}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(word string) {
+		t.Helper()
+		n.run(t, id, "sh", "-c", "echo "+word+" > /root/work")
+	}
+	stop := func(stopped bool) {
+		t.Helper()
+		jobs[0].Element.Stopped = stopped
+		n.apply(t, jobs)
+	}
+	n.apply(t, jobs) // as an earlier polyplane left it: nobody noted whose it was
+	write("nobodys")
+	remove()
+	thrown("")
+	jobs[0].Owner = "bob"
+	n.apply(t, jobs)
+	jobs[0].Owner = "alice" // was given to her
+	n.apply(t, jobs)
+	write("alices")
+	n.restart(t)
+	remove()
+	hers := thrown("alice")
+	jobs[0].Owner, jobs[0].Index = "bob", 65
+	n.apply(t, jobs)
+	write("bobs")
+	stop(true)
+	for _, item := range []model.TrashItem{hers, thrown("")} {
+		if err := n.Untrash(ctx, item.ID, false); err == nil || !strings.Contains(err.Error(), "--any-owner") {
+			t.Errorf("what was %q's was given to bob: %v", item.Owner, err)
+		}
+	}
+	stop(false)
+	if got := n.run(t, id, "cat", "/root/work"); got != "bobs\n" {
+		t.Fatalf("after a refusal the file says %q", got)
+	}
+	stop(true)
+	if err := n.Untrash(ctx, hers.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	stop(false)
+	if got := n.run(t, id, "cat", "/root/work"); got != "alices\n" {
+		t.Errorf("an administrator gave it, and the file says %q", got)
+	}
+	remove() // it is bob's from then on
+	if first, second := thrown("bob"), hers; first.ID == second.ID {
+		t.Errorf("%v is in the trash still", second)
+	}
+	all, err := n.Trashed(ctx)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("the trash has %v (%v)", all, err)
+	}
+	jobs[0].Element.Disk = 64 << 20
+	n.apply(t, jobs)
+	stop(true)
+	if err := n.Untrash(ctx, thrown("bob").ID, false); err == nil ||
+		!strings.Contains(err.Error(), "polyplane set lab/r0 disk=256MiB") {
+		t.Errorf("a disk of 256 MiB was given to an element that may have 64: %v", err)
+	}
+	jobs[0].Element.Disk = 0
+	stop(true)
+	if err := n.Untrash(ctx, all[2].ID, false); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -158,5 +251,113 @@ func TestDamagedEmptyDisk(t *testing.T) {
 		}
 		n.apply(t, jobs)
 		n.run(t, id, "sh", "-c", "echo fresh > /root/work && sync")
+	}
+}
+
+// A host has no processes that would notice what has become of its disk: it is told when it is started, and what gives
+// it a new one.
+func TestDamagedDiskOfAHost(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	jobs := lineOf("lab", 66, 1)
+	jobs[0].Element.Kind, jobs[0].Element.Software = model.Host, ""
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "echo here > /root/work")
+	for _, spoil := range []func() error{
+		func() error {
+			f, err := os.OpenFile(n.dirs.Disk(id), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(make([]byte, 8<<20), 0)
+			return errors.Join(err, f.Close())
+		},
+		func() error { return os.Truncate(n.dirs.Disk(id), 100) },
+	} {
+		jobs[0].Element.Stopped = true
+		n.apply(t, jobs)
+		if err := n.unmountDisk(id, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		jobs[0].Element.Stopped = false
+		for range 2 {
+			r := n.Apply(ctx, jobs)[0]
+			if r.Err == nil || !strings.Contains(r.Err.Error(), "restart --new-disk lab/r0") {
+				t.Fatalf("a host whose disk holds nothing: %+v", r)
+			}
+		}
+		if err := n.RenewDisk(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		n.apply(t, jobs)
+		n.run(t, id, "sh", "-c", "test ! -e /root/work && echo here > /root/work")
+	}
+}
+
+// The image may go from under a mounted disk: what is on it can still be copied, and a new disk is named.
+func TestMissingDisk(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	jobs := birdLine("lab", 67, 1)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "echo here > /root/work")
+	if err := os.Remove(n.dirs.Disk(id)); err != nil {
+		t.Fatal(err)
+	}
+	jobs[0].Element.Memory = 64 << 20 // a change, so that it is looked at
+	r := n.Apply(ctx, jobs)[0]
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "restart --new-disk lab/r0") ||
+		!strings.Contains(r.Err.Error(), "polyplane cp") {
+		t.Fatalf("a disk whose image is gone: %v", r.Err)
+	}
+	if got := n.run(t, id, "cat", "/root/work"); got != "here\n" {
+		t.Errorf("what was on it is %q", got)
+	}
+	if err := n.RenewDisk(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "test ! -e /root/work && echo fresh > /root/work")
+}
+
+// A disk that cannot grow while it is used grows with a restart, as `set` promises, also where something holds it for a
+// moment longer than the element's processes.
+func TestDiskGrowsAtRestart(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 68, 1)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "echo here > /root/work")
+	jobs[0].Element.Disk = 512 << 20
+	results := n.apply(t, jobs)
+	if said := strings.Join(changes(results), "; "); strings.Contains(said, "its disk grows at its next start") == mayRaise() {
+		t.Errorf("told is %q", said)
+	}
+	holds, err := os.Open(filepath.Join(n.dirs.Files(id), "rootfs", "root", "work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := unix.PidfdOpen(n.elements[id].process.pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer unix.Close(before)
+		defer holds.Close()
+		for !ended(before) {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}()
+	jobs[0].Element.Restarts++
+	n.apply(t, jobs)
+	if info, err := os.Stat(n.dirs.Disk(id)); err != nil || info.Size() != 512<<20 {
+		t.Errorf("after a restart the disk has %v (%v)", info.Size(), err)
+	}
+	if got := n.run(t, id, "sh", "-c", "cat /root/work; df -m / | awk 'END { print ($2 > 400) }'"); got != "here\n1\n" {
+		t.Errorf("inside there is %q", got)
 	}
 }
