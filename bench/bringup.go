@@ -88,12 +88,10 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 		Columns: []string{"what", "polyplane, s", "bare kernel, s", "Mininet 2.3, s", "polyplane / bare kernel",
 			"Mininet / polyplane"},
 		Note: fmt.Sprintf("Medians of %d rounds in random order, ratios by pairs with 95 %% bootstrap intervals. "+
-			"polyplane: from `apply` to ready on one node "+
-			"(at that instant 50 seeded pairs of neighbours answered at the first try), and from `delete` until the "+
-			"last device is gone. "+
-			"Bare kernel: as many namespaces and veth pairs, both ends up with an address, by `ip -batch`, never "+
-			"moved into their namespaces; removed by device group. "+
-			"polyplane makes two pairs a link.", o.rounds),
+			"polyplane: from `apply` to ready on one node (at that instant 50 seeded pairs of neighbours answered at "+
+			"the first try), and from `delete` until the last device is gone. Bare kernel: as many namespaces and "+
+			"veth pairs, both ends up with an address, by `ip -batch`, never moved into their namespaces; removed by "+
+			"device group. polyplane makes two pairs a link.", o.rounds),
 		Raw: rounds,
 	}
 	row := func(name string, mine, bare, other func(oneRound) float64) error {

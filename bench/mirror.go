@@ -465,8 +465,7 @@ func memoryTable(own mirror.Usage, full [2]fib.TableUsage) (table, error) {
 	}
 	quota := new(model.Slice).TableQuota()
 	t.Note = fmt.Sprintf("The full tables are those of the comparison above, after they were mirrored. Next hops are "+
-		"not in it: 32 bytes each, shared by routes. Bounds: a network may have tables of %s with %d routes on a "+
-		"node unless it states others; "+
-		"`get fib` and `describe` report what a router takes.", quota.Tables, quota.Routes)
+		"not in it: 32 bytes each, shared by routes. Bounds: a network may have tables of %s with %d routes on a node "+
+		"unless it states others; `get fib` and `describe` report what a router takes.", quota.Tables, quota.Routes)
 	return t, nil
 }

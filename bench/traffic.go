@@ -57,15 +57,13 @@ func backToBack(o options, r selftest.Report) table {
 		rounds = s.Share.N
 	}
 	t.Note = fmt.Sprintf("Frames a second of CPU time, medians of %d rounds; ratios round by round, with 95 %% "+
-		"bootstrap intervals; asked for ≥ 0.9. "+
-		"In a round the bare loop, itself once more, and source and sink both ways run at once on one core, on a "+
-		"veth pair each, which the scheduler gives to one after the other for milliseconds. "+
-		"Bare loop: one redirect of an untouched live frame (with IMIX, cut to its size) and one drop, batches of "+
-		"256, on one core. Source and sink: "+
-		"all headers, sequence number, time stamp and checksum of each frame written and checked, the clock read for "+
-		"one frame in %d, the payload that the page holds summed up in one frame in %d. "+
-		"Two cores: a whole trial, set-up included, with the sink's thread on the other one; medians of %d.", rounds,
-		selftest.TimeEvery, selftest.CheckEvery, max(o.rounds/2, 1))
+		"bootstrap intervals; asked for ≥ 0.9. In a round the bare loop, itself once more, and source and sink both "+
+		"ways run at once on one core, on a veth pair each, which the scheduler gives to one after the other for "+
+		"milliseconds. Bare loop: one redirect of an untouched live frame (with IMIX, cut to its size) and one drop, "+
+		"batches of 256, on one core. Source and sink: all headers, sequence number, time stamp and checksum of each "+
+		"frame written and checked, the clock read for one frame in %d, the payload that the page holds summed up in "+
+		"one frame in %d. Two cores: a whole trial, set-up included, with the sink's thread on the other one; medians "+
+		"of %d.", rounds, selftest.TimeEvery, selftest.CheckEvery, max(o.rounds/2, 1))
 	return t
 }
 

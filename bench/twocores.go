@@ -163,10 +163,9 @@ func delays(ctx context.Context, o options, none, xdp, kernel *system) (table, e
 	}
 	t.Raw = kept
 	t.Note = fmt.Sprintf("Source on core 0, frame by frame at a constant rate; router and sink on core 1, as above. "+
-		"Of every frame the delay is taken: medians of %d trials of %v each, in random order; "+
-		"the differences round by round, with 95 %% bootstrap intervals: what the way without a router (a veth pair "+
-		"from source to sink) costs is in both, and in none of them. "+
-		"First at half of what the kernel carries, then each at half of what itself carries; without a router as the "+
-		"former.", 3*o.rounds, trialTime)
+		"Of every frame the delay is taken: medians of %d trials of %v each, in random order; the differences round "+
+		"by round, with 95 %% bootstrap intervals: what the way without a router (a veth pair from source to sink) "+
+		"costs is in both, and in none of them. First at half of what the kernel carries, then each at half of what "+
+		"itself carries; without a router as the former.", 3*o.rounds, trialTime)
 	return t, nil
 }

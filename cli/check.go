@@ -63,8 +63,7 @@ shall be, else 1.`,
 					"and `expect:` in its file says what is to be", of.network, of.network)
 			case len(result.Probes)+len(result.States) == 0:
 				return failed("%s expects nothing, so nothing was checked; add `expect:` to its file, or probe all "+
-					"pairs of hosts "+
-					"with `polyplane check %s --mesh`", of.network, of.network)
+					"pairs of hosts with `polyplane check %s --mesh`", of.network, of.network)
 			case !result.OK:
 				return &commandExit{ExitFailed}
 			}

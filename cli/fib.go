@@ -45,8 +45,7 @@ gets the rest. With PREFIX, show only what lies in that prefix.`,
 				if request.Prefix, err = netip.ParsePrefix(given[1]); err != nil {
 					if _, err := netip.ParseAddr(given[1]); err == nil {
 						return usageError(cmd, "%q is an address, and a prefix like 10.0.0.0/8 is expected; "+
-							"`polyplane trace %s %s` tells which entry an address matches",
-							given[1], id, given[1])
+							"`polyplane trace %s %s` tells which entry an address matches", given[1], id, given[1])
 					}
 					return usageError(cmd, "%q is no prefix: write one like 10.0.0.0/8 or 2001:db8::/32", given[1])
 				}

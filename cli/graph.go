@@ -94,8 +94,7 @@ func writeDOT(w io.Writer, r model.Record) error {
 		indent := "  "
 		if node != "" {
 			fmt.Fprintf(b, "  subgraph cluster_%d {\n    label=%s; style=\"rounded,filled\"; color=\"#8899aa\"; "+
-				"fillcolor=\"#eef3f8\";\n",
-				i, dotQuote("node "+node))
+				"fillcolor=\"#eef3f8\";\n", i, dotQuote("node "+node))
 			indent = "    "
 		}
 		for _, e := range groups[node] {

@@ -68,9 +68,8 @@ and nothing is applied.`,
 				return &Error{Code: ExitUsage, Err: err}
 			}
 			if result.Format == convert.Polyplane {
-				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is a file of polyplane's already: "+
-					"`polyplane apply -f "+
-					"%s` takes it as it is", name, given[0])}
+				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is a file of polyplane's already: `polyplane apply "+
+					"-f %s` takes it as it is", name, given[0])}
 			}
 			for _, n := range result.Notes {
 				if _, err := fmt.Fprintf(c.Err, "%s:%d: %s\n", name, n.Line, printable(n.Message)); err != nil {

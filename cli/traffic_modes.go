@@ -73,8 +73,7 @@ func (t *trafficRun) searchOn(ctx context.Context, b *trial.Bench) error {
 	}
 	if n := b.Disturbed(); n > 0 {
 		t.warn("others had the cores for more than %.0f %% of the time in %s of the search, each done %d times: the "+
-			"machine was not quiet, and bounds may be too low",
-			100*trial.MaxWait, plural(n, "trial"), trial.Tries)
+			"machine was not quiet, and bounds may be too low", 100*trial.MaxWait, plural(n, "trial"), trial.Tries)
 	}
 	if throughput == 0 {
 		t.warn("not even %d frames/s passed without loss", leastRate)

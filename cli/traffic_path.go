@@ -122,8 +122,7 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	e.namespace = e.node.Namespace(e.id)
 	if _, err := os.Stat(e.namespace); err != nil {
 		return e, failed("%s is on node %s, and its namespace is not on this machine (%w): run this command there, "+
-			"with both elements there",
-			e.id, view.Node, err)
+			"with both elements there", e.id, view.Node, err)
 	}
 	if _, err := os.Stat(e.node.NodeNamespace()); err == nil {
 		e.ports = e.node.NodeNamespace()

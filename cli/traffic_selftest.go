@@ -91,8 +91,7 @@ func readLimits(dirs instance.Dirs, here machine.Environment) (*trial.Limits, er
 	e := r.Environment
 	if e.Kernel != here.Kernel || e.CPU != here.CPU || e.Cores != here.Cores {
 		return nil, fmt.Errorf("the self-test of %s was made on another kernel or machine: `polyplane traffic "+
-			"--self-test` makes a new one",
-			e.When.Format(time.DateOnly))
+			"--self-test` makes a new one", e.When.Format(time.DateOnly))
 	}
 	return &r.Limits, nil
 }

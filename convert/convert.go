@@ -71,7 +71,6 @@ func Read(file string, data []byte, words Words, read func(path string) ([]byte,
 		doc, notes := netlab.Read(root, words)
 		return &Result{Netlab, doc.YAML(), notes}, nil
 	}
-	return nil, &Error{File: file, Message: fmt.Sprintf("it is neither a topology of %s (which has topology: "+
-		"nodes:) nor "+
-		"one of %s (which has nodes: and links:)", Containerlab, Netlab)}
+	return nil, &Error{File: file, Message: fmt.Sprintf("it is neither a topology of %s (which has topology: nodes:) "+
+		"nor one of %s (which has nodes: and links:)", Containerlab, Netlab)}
 }

@@ -29,9 +29,6 @@ func (b *Batch) AddVeth(name, peer string, mtu int) int {
 // packets may have (IFLA_GSO_MAX_SEGS). Both devices are down, and name has no ARP. Each has one queue. By itself the
 // kernel would make as many queues as there are processors and use one, after waiting for an RCU grace period for each
 // end to say so (netif_set_real_num_tx_queues). That is a third of the time that a pair takes.
-//
-// Each has one queue. The kernel would make as many as there are processors and use one, after waiting for an RCU grace
-// period an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.
 func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu int, segments uint32) int {
 	queues := func() {
 		b.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)

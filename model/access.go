@@ -131,8 +131,7 @@ func (m Machine) Validate() error {
 		return fmt.Errorf("node %s has %s of memory; at least %s are needed", m.Name, m.Memory, MinMemory)
 	case !m.Address.Is4() || m.Address.IsLoopback() || m.Address.IsUnspecified() || m.Address.IsMulticast():
 		return fmt.Errorf("node %s: %s is no address that other nodes could reach it at; an IPv4 address of one of "+
-			"its devices was expected (--underlay)",
-			m.Name, m.Address)
+			"its devices was expected (--underlay)", m.Name, m.Address)
 	case m.MTU < minMachineMTU || m.MTU > maxMachineMTU:
 		return fmt.Errorf("node %s: its underlay's MTU is %d; from %d to %d were expected", m.Name, m.MTU,
 			minMachineMTU, maxMachineMTU)

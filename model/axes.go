@@ -23,34 +23,15 @@ var (
 // them from here.
 type Word interface{ Words() []string }
 
-// Words is Word's.
-func (Control) Words() []string { return words(Controls) }
-
-// Words is Word's.
-func (Forwarding) Words() []string { return words(Forwardings) }
-
-// Words is Word's.
-func (Software) Words() []string { return words(Softwares) }
-
-// Words is Word's.
-func (Hook) Words() []string { return words(Hooks) }
-
-// Words is Word's.
-func (AttackPolicy) Words() []string { return words(AttackPolicies) }
-
-// Words is Word's.
-func (RouteType) Words() []string { return words(RouteTypes) }
-
-// Words is Word's.
-func (LinkState) Words() []string { return words(LinkStates) }
-
-// Words is Word's.
-func (Addressing) Words() []string { return words(Addressings) }
-
-// Words is Word's.
-func (SliceMode) Words() []string { return words(SliceModes) }
-
-// Words is Word's.
+func (Control) Words() []string       { return words(Controls) }
+func (Forwarding) Words() []string    { return words(Forwardings) }
+func (Software) Words() []string      { return words(Softwares) }
+func (Hook) Words() []string          { return words(Hooks) }
+func (AttackPolicy) Words() []string  { return words(AttackPolicies) }
+func (RouteType) Words() []string     { return words(RouteTypes) }
+func (LinkState) Words() []string     { return words(LinkStates) }
+func (Addressing) Words() []string    { return words(Addressings) }
+func (SliceMode) Words() []string     { return words(SliceModes) }
 func (RestartPolicy) Words() []string { return words(RestartPolicies) }
 
 func words[T ~string](values []T) []string {

@@ -91,14 +91,12 @@ func CheckReservedTables(net *Network, placed map[string]string, others map[stri
 		if q.Tables+is.Tables > ReservableTables {
 			problems = append(problems,
 				fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state "+
-					"less, or place its routers elsewhere",
-					q.Tables, node, is.Tables, ReservableTables))
+					"less, or place its routers elsewhere", q.Tables, node, is.Tables, ReservableTables))
 		}
 		if q.NextHops+is.NextHops > ReservableNextHops {
 			problems = append(problems,
 				fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state "+
-					"less, or place its routers elsewhere",
-					q.NextHops, node, is.NextHops, ReservableNextHops))
+					"less, or place its routers elsewhere", q.NextHops, node, is.NextHops, ReservableNextHops))
 		}
 	}
 	return problems

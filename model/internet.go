@@ -83,17 +83,6 @@ func EdgeKey(name string) string { return "edge " + name }
 // EdgeAddresses are an internet edge's own addresses towards its network.
 func (a Assigned) EdgeAddresses(edge string) []netip.Prefix { return a.Addresses[EdgeKey(edge)] }
 
-// Internets are the names of the network's internet edges that end at the element.
-func (n Network) Internets(element string) []string {
-	var names []string
-	for _, e := range n.Edges {
-		if e.Internet != nil && e.End.Element == element {
-			names = append(names, e.Name)
-		}
-	}
-	return names
-}
-
 // ParseForward reads "[ADDRESS:]PORT:ELEMENT:PORT[/tcp|/udp]", IPv6 addresses in brackets.
 func ParseForward(s string) (Forward, bool) {
 	var f Forward

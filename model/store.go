@@ -45,9 +45,8 @@ func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
 	case m.ID != s.ID:
 		return "this is another store than the one that told the node what to have"
 	case m.Generation > s.Generation:
-		return fmt.Sprintf("this store is older than the one that told the node what to have (generation %d, the "+
-			"node knows %d)",
-			s.Generation, m.Generation)
+		return fmt.Sprintf("this store is older than the one that told the node what to have (generation %d, the node "+
+			"knows %d)", s.Generation, m.Generation)
 	case m.Generation == s.Generation && m.Revision > revision:
 		return fmt.Sprintf("this store is older than what it has told the node (revision %d, the node knows %d)",
 			revision, m.Revision)

@@ -221,11 +221,6 @@ func (cs Changes) Summary() string {
 	return fmt.Sprintf("%d to create, %d to change, %d to delete", create, change, remove)
 }
 
-// Disturbing are the changes that running traffic notices.
-func (cs Changes) Disturbing() Changes {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Disturbs })
-}
-
 // The terminal's colours of the actions (ECMA-48 SGR).
 const (
 	green, yellow, red, plain = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"

@@ -28,13 +28,11 @@ func (ps *problems) checkStrict() {
 	}
 	if len(fast) > 0 && s.Tables == 0 && !ps.ofNetwork("slice/tables") {
 		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers whose "+
-			"forwarding is not guest (%s) may have of each node's, like tables: 4MiB",
-			model.FewNames(5, fast))
+			"forwarding is not guest (%s) may have of each node's, like tables: 4MiB", model.FewNames(5, fast))
 	}
 	if len(fast) > 0 && s.NextHops == 0 && !ps.ofNetwork("slice/nexthops") {
 		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers "+
-			"whose forwarding is not guest (%s) may have on each node, like nexthops: 1024",
-			model.FewNames(5, fast))
+			"whose forwarding is not guest (%s) may have on each node, like nexthops: 1024", model.FewNames(5, fast))
 	}
 	for _, m := range []struct {
 		key, like string

@@ -242,8 +242,7 @@ func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interfa
 			ps.element(i, field, "interface %s: %s is no address that an interface can have", f.Name, a)
 		case a.Addr().Is4() && a.Bits() <= 30 && (a.Addr() == a.Masked().Addr() || a.Addr() == lastOf(a)):
 			ps.element(i, field, "interface %s: %s is the network or broadcast address of %s; %s is its first usable "+
-				"one",
-				f.Name, a.Addr(), a.Masked(), nth(a, 1))
+				"one", f.Name, a.Addr(), a.Masked(), nth(a, 1))
 		}
 	}
 }

@@ -86,8 +86,7 @@ func (s *frrSettings) line(line string) error {
 		return fmt.Errorf("daemons are started as they are: leave %s out", key)
 	default:
 		return fmt.Errorf("unknown key %.40q; known are DAEMON=yes|no, DAEMON_options and DAEMON_instances, with the "+
-			"daemons %s, "+
-			"and frr_global_options, frr_profile, MAX_FDS, vtysh_enable", key, strings.Join(frrOrder, ", "))
+			"daemons %s, and frr_global_options, frr_profile, MAX_FDS, vtysh_enable", key, strings.Join(frrOrder, ", "))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)

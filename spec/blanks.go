@@ -112,8 +112,7 @@ var ofDefaults = []string{"software", "control", "forwarding", "cpu", "memory", 
 	"isis/hello", "bgp/keepalive", "rip/update"}
 
 // elementKeys are those keys of elements without which a reader draws other conclusions.
-var elementKeys = []string{"software", "control", "forwarding", "cpu", "memory", "interfaces", "addresses", "prefixes",
-	"bgp/as", "ospf/hello", "ospf6/hello", "isis/hello", "bgp/keepalive", "rip/update"}
+var elementKeys = append([]string{"interfaces", "addresses", "prefixes"}, ofDefaults...)
 
 // sections are the keys that elements stand below, by kind.
 var sections = map[model.Kind]string{model.Router: "routers", model.Host: "hosts", model.Switch: "switches"}

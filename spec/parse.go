@@ -183,8 +183,7 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 	}
 	if len(docs) > MaxNetworks {
 		return nil, s.whole("there are %d networks in it, and a file may have %d; divide it, or apply one network "+
-			"under many names with --name",
-			len(docs), MaxNetworks)
+			"under many names with --name", len(docs), MaxNetworks)
 	}
 	if len(docs) == 0 {
 		return nil, s.whole("there is no network in it; the shortest is\n  network: lab\n  routers: [r1, r2]\n  " +

@@ -38,8 +38,7 @@ func ParseToken(text string) (Token, error) {
 	m := tokenForm.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
 		return Token{}, fmt.Errorf("this is no token; one begins with %q and has four parts with dots between them, "+
-			"as `polyplane token create` prints it",
-			tokenVersion+".")
+			"as `polyplane token create` prints it", tokenVersion+".")
 	}
 	pin, err := ParsePin(m[3])
 	if err != nil {

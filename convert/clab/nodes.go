@@ -103,9 +103,8 @@ func (r *reader) onlyText(n *node, key string) {
 		if v := level.Get(key); v != nil {
 			for _, item := range v.Items {
 				if item.Kind != lab.Scalar {
-					r.notes.Add(item.Line, "node %s: this entry of %s is no text, and is not carried over; put "+
-						"it in quotes",
-						n.name, key)
+					r.notes.Add(item.Line, "node %s: this entry of %s is no text, and is not carried over; put it in "+
+						"quotes", n.name, key)
 				}
 			}
 		}
@@ -129,9 +128,8 @@ func (r *reader) is(n *node) string {
 	case "frr", "bird":
 		return "routers"
 	case "bridge", "ovs-bridge":
-		r.notes.Add(n.line, "node %s: a bridge of the machine becomes a switch of the network: what else the "+
-			"machine has "+
-			"on that bridge is not joined", n.name)
+		r.notes.Add(n.line, "node %s: a bridge of the machine becomes a switch of the network: what else the machine "+
+			"has on that bridge is not joined", n.name)
 		return "switches"
 	case "host", "ext-container", "k8s-kind":
 		r.notes.Add(n.line, "node %s: kind %s is not carried over: what is outside of the network is reached by edges "+
@@ -242,9 +240,8 @@ func (r *reader) files(n *node, said *lab.Map, is string) {
 		local := localPath(from)
 		switch {
 		case to == "":
-			r.notes.Add(b.Line, "node %s: the volume %s is not carried over: what is written in an element is "+
-				"kept with it",
-				n.name, from)
+			r.notes.Add(b.Line, "node %s: the volume %s is not carried over: what is written in an element is kept "+
+				"with it", n.name, from)
 		case is == "routers" && to == software, is == "routers" && software != "" && to == path.Join(path.Dir(software),
 			"/"):
 			if to != software {

@@ -44,9 +44,8 @@ func Read(root *lab.Node, words lab.Words, read lab.Reader) (*lab.Map, []lab.Not
 	r.doc.Set("network", r.notes.Name(name.Line, "the lab", name.Text))
 	r.notes.Rest(root, "the file", "name", "topology", "prefix", "mgmt")
 	if m := root.Get("mgmt"); m != nil {
-		r.notes.Add(m.Line, "the management network is not carried over: `polyplane exec` and `console` need "+
-			"none, and edges "+
-			"lead out (docs/edges.md)")
+		r.notes.Add(m.Line, "the management network is not carried over: `polyplane exec` and `console` need none, "+
+			"and edges lead out (docs/edges.md)")
 	}
 	topology := root.Get("topology")
 	r.notes.Rest(topology, "the topology", "defaults", "kinds", "groups", "nodes", "links")
@@ -169,9 +168,8 @@ func (r *reader) end(e *lab.Node, settings *lab.Map) (end, bool) {
 	if e.Kind == lab.Scalar {
 		at := strings.IndexByte(e.Text, ':')
 		if at < 0 {
-			r.notes.Add(e.Line, "the endpoint %q is not understood: NODE:INTERFACE was expected; its link is "+
-				"not carried "+
-				"over", e.Text)
+			r.notes.Add(e.Line, "the endpoint %q is not understood: NODE:INTERFACE was expected; its link is not "+
+				"carried over", e.Text)
 			return end{}, false
 		}
 		node, device = e.Text[:at], e.Text[at+1:]

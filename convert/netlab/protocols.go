@@ -78,7 +78,6 @@ func (r *reader) bgp(n *node, module *lab.Node) {
 	said := &lab.Map{}
 	said.Set("as", lab.Raw(as.Text))
 	n.said.Set("bgp", said)
-	r.notes.Add(module.Line, "BGP speaks to all routers at the far ends of links, also within an AS: there are "+
-		"no sessions "+
-		"between loopbacks")
+	r.notes.Add(module.Line, "BGP speaks to all routers at the far ends of links, also within an AS: there are no "+
+		"sessions between loopbacks")
 }

@@ -126,16 +126,14 @@ func (r *reader) pools() {
 			r.notes.Rest(p.Value, "the pool "+p.Key, "ipv4", "ipv6")
 		case "mgmt", "router_id":
 		default:
-			r.notes.Add(p.Line, "the pool %s is not carried over: loopbacks are numbered from 10.255.0.0/16, "+
-				"and all links "+
-				"from the pools of p2p and lan", p.Key)
+			r.notes.Add(p.Line, "the pool %s is not carried over: loopbacks are numbered from 10.255.0.0/16, and all "+
+				"links from the pools of p2p and lan", p.Key)
 		}
 	}
 	if len(pools) > 0 {
 		r.doc.Set("pools", pools)
-		r.notes.Add(addressing.Line, "links are numbered from these pools, one after the other: the numbers "+
-			"are others than "+
-			"netlab's")
+		r.notes.Add(addressing.Line, "links are numbered from these pools, one after the other: the numbers are "+
+			"others than netlab's")
 	}
 }
 

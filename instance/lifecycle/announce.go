@@ -37,9 +37,8 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	fmt.Fprintln(w)
 	if len(held) > 0 {
 		slices.Sort(held)
-		fmt.Fprintf(w, "This store does not know all that the nodes have: %s. What runs goes on as it is, and "+
-			"nothing is removed.\n\n",
-			strings.Join(slices.Compact(held), ", "))
+		fmt.Fprintf(w, "This store does not know all that the nodes have: %s. What runs goes on as it is, and nothing "+
+			"is removed.\n\n", strings.Join(slices.Compact(held), ", "))
 	}
 	next := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	defer next.Flush()

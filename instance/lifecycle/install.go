@@ -185,8 +185,7 @@ func (i *Install) unit() (string, error) {
 		}
 		if i.Root == "" && (st.Uid != 0 || st.Mode&0o022 != 0) {
 			return "", &RefusedError{fmt.Sprintf("%s can be changed by others than root, who would run it at every "+
-				"boot: install it first "+
-				"(the Debian package, or `make install`)", executable)}
+				"boot: install it first (the Debian package, or `make install`)", executable)}
 		}
 	}
 	words := append([]string{executable, "up", "--instance", i.Dirs.Name}, i.Args...)
@@ -280,8 +279,7 @@ func (i *Install) Remove() error {
 		return err
 	}
 	fmt.Fprintf(i.Out, "systemd no longer runs polyplane '%s'. Its networks stay as they are: `%s` takes them over, "+
-		"`%s` removes them.\n",
-		i.Dirs.Name, instance.Command(i.Dirs.Name, "up"), instance.Command(i.Dirs.Name, "down"))
+		"`%s` removes them.\n", i.Dirs.Name, instance.Command(i.Dirs.Name, "up"), instance.Command(i.Dirs.Name, "down"))
 	return nil
 }
 

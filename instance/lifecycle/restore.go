@@ -286,8 +286,7 @@ func (u *Up) examine(ctx context.Context) error {
 			"together from what nodes know:\n")
 	} else {
 		fmt.Fprintf(&b, "There is no good backup in %s. If you have none elsewhere (`%s`), networks can be put "+
-			"together from what nodes know:\n",
-			d.Backups(), instance.Command(d.Name, "restore FILE"))
+			"together from what nodes know:\n", d.Backups(), instance.Command(d.Name, "restore FILE"))
 	}
 	fmt.Fprintf(&b, "  %s\n  %s\n  %s", instance.Command(d.Name, "restore --empty"), instance.Command(d.Name, "up -d"),
 		instance.Command(d.Name, "recover --from-nodes"))

@@ -235,12 +235,10 @@ func checkAmounts(file string, s model.Substrate) error {
 		switch {
 		case n.CPU < model.MinCPU:
 			return fmt.Errorf("%s: node %s has %s cores; state at least %s, or leave cpu out for its share of this "+
-				"machine's", file, n.Name,
-				n.CPU, model.MinCPU)
+				"machine's", file, n.Name, n.CPU, model.MinCPU)
 		case n.Memory < model.MinMemory:
 			return fmt.Errorf("%s: node %s has %s of memory; state at least %s, or leave memory out for its share of "+
-				"this machine's", file,
-				n.Name, n.Memory, model.MinMemory)
+				"this machine's", file, n.Name, n.Memory, model.MinMemory)
 		}
 	}
 	return nil
@@ -310,8 +308,7 @@ func checkChange(d instance.Dirs, old, next settings) error {
 		shown = fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), len(names)-5)
 	}
 	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, "+
-		"%s. "+
-		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
+		"%s. Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
 		d.Name, old.describe(), shown, problem, instance.Command(d.Name, "up"),
 		instance.Command(d.Name, "down --purge"))}
 }

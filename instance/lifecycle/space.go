@@ -36,8 +36,7 @@ func checkSpace(d instance.Dirs) error {
 	}
 	if free < need {
 		return fmt.Errorf("polyplane '%s': the disk is too full: %s has %s free, and %s are needed: make room for %s "+
-			"more", d.Name, d.Data,
-			rounded(free), need, rounded(need-free+1<<20-1))
+			"more", d.Name, d.Data, rounded(free), need, rounded(need-free+1<<20-1))
 	}
 	return nil
 }

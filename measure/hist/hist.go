@@ -174,23 +174,6 @@ func (h *Histogram) Quantile(p float64) uint64 {
 	return h.Max
 }
 
-// Bucket is one non-empty bucket: values from Low to High, both included.
-type Bucket struct {
-	Low, High, Count uint64
-}
-
-// Filled lists the non-empty buckets, smallest first.
-func (h *Histogram) Filled() []Bucket {
-	var out []Bucket
-	for i, c := range h.counts {
-		if c > 0 {
-			low, high := Bounds(i)
-			out = append(out, Bucket{low, high, c})
-		}
-	}
-	return out
-}
-
 // Percentiles are the ones that a Digest carries.
 var Percentiles = []float64{0.50, 0.75, 0.90, 0.99, 0.999, 0.9999}
 

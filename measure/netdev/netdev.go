@@ -229,8 +229,7 @@ func SetThreaded(r Ref, on bool) ([]int, error) {
 	}
 	if len(after) > 1 {
 		return nil, fmt.Errorf("set threaded NAPI of %v: it is on already, and %d devices of that name have receive "+
-			"threads, so that its own cannot be told apart; switch it off first",
-			r, len(after))
+			"threads, so that its own cannot be told apart; switch it off first", r, len(after))
 	}
 	return after, nil
 }

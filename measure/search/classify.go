@@ -36,8 +36,7 @@ func (g Goal) validate() error {
 		return fmt.Errorf("goal %q: width %v is not within 0…1", g.Name, g.Width)
 	case g.InitialTrial <= 0 || g.FinalTrial < g.InitialTrial || g.Sum < g.FinalTrial:
 		return fmt.Errorf("goal %q: durations %v, %v, %v; they must be above 0 and not decrease (first trial, last "+
-			"trial, sum)",
-			g.Name, g.InitialTrial, g.FinalTrial, g.Sum)
+			"trial, sum)", g.Name, g.InitialTrial, g.FinalTrial, g.Sum)
 	}
 	return nil
 }

@@ -31,8 +31,7 @@ func RFC2544(ctx context.Context, d Device, o RFC2544Options) (RFC2544Result, er
 	}
 	if o.Duration <= 0 || !(o.Width > 0 && o.Width < 1) {
 		return RFC2544Result{}, fmt.Errorf("RFC 2544 search: trials of %v and a width of %v; durations are above 0 "+
-			"and widths within 0…1",
-			o.Duration, o.Width)
+			"and widths within 0…1", o.Duration, o.Width)
 	}
 	res := RFC2544Result{Short: o.Duration < 60*time.Second}
 	holds := func(rate float64) (bool, error) {

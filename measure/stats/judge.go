@@ -27,8 +27,7 @@ func (r StopRule) Validate() error {
 		return fmt.Errorf("stop rule: width %v must be above 0", r.Width)
 	case r.Pilot < 5 || r.Max < r.Pilot:
 		return fmt.Errorf("stop rule: a pilot of %d and %d repetitions at most; the pilot is at least 5, and no more "+
-			"than the most",
-			r.Pilot, r.Max)
+			"than the most", r.Pilot, r.Max)
 	}
 	return nil
 }

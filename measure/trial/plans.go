@@ -54,8 +54,7 @@ func (b *Bench) RFC2544(ctx context.Context, o search.RFC2544Options) (search.RF
 func (b *Bench) Latency(ctx context.Context, throughput, fraction float64, d time.Duration) (Result, error) {
 	if !(fraction > 0 && fraction <= 1) || !(throughput > 0) {
 		return Result{}, fmt.Errorf("latency at %v of a throughput of %v frames/s: the fraction is within 0…1, the "+
-			"throughput above 0",
-			fraction, throughput)
+			"throughput above 0", fraction, throughput)
 	}
 	return b.Run(ctx, Load{Rate: throughput * fraction, Duration: d, Exact: true})
 }

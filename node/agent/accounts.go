@@ -105,7 +105,6 @@ func lackWords(network string, l model.TableLack) string {
 			"node has is used up; %s "+
 			"(`polyplane set %s mode=strict %s=` with what it needs makes it own that)", what, meanwhile, network, key)
 	}
-	return fmt.Sprintf("its routes do not all fit: the %s that the slice has on this node are used up; %s "+
-		"(`polyplane set %s %s=` with more raises it)",
-		what, meanwhile, network, key)
+	return fmt.Sprintf("its routes do not all fit: the %s that the slice has on this node are used up; %s (`polyplane "+
+		"set %s %s=` with more raises it)", what, meanwhile, network, key)
 }

@@ -83,8 +83,7 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 	switch {
 	case e.policy == model.AttackTell:
 		done = fmt.Sprintf("nothing was done, as its policy says (`polyplane policy %s attack=quarantine` would cut "+
-			"it off next time, `polyplane quarantine %s` does so now)",
-			e.id.Network, e.id)
+			"it off next time, `polyplane quarantine %s` does so now)", e.id.Network, e.id)
 	case provoked:
 		done = fmt.Sprintf("nothing was done, since what others sent it may have made it do so (`polyplane "+
 			"quarantine %s` cuts it off)", e.id)

@@ -148,9 +148,8 @@ func (d *Driver) choosePorts() (low, high int, err error) {
 		return 0, 0, fmt.Errorf("%d other instances on this machine have internet edges, which is as many as there "+
 			"is room for", blocks)
 	}
-	return 0, 0, fmt.Errorf("the machine's own connections may use the ports %d to %d "+
-		"(net.ipv4.ip_local_port_range), and leave none of the "+
-		"blocks of %d from %d on: lower the upper end to 60999", from, to, blockPorts, firstBlock)
+	return 0, 0, fmt.Errorf("the machine's own connections may use the ports %d to %d (net.ipv4.ip_local_port_range), "+
+		"and leave none of the blocks of %d from %d on: lower the upper end to 60999", from, to, blockPorts, firstBlock)
 }
 
 // portsOf reads the ports from the alias of an outlet's device: "polyplane NAME outlet: ports 61000-62023".

@@ -120,9 +120,8 @@ func (d *Driver) listen(x relayed) (*relay, error) {
 		case who == "":
 			who = "another process"
 		case !strings.HasPrefix(who, "polyplane "): // who has it for another edge gives it back with that one
-			return nil, fmt.Errorf("%s port %d of the machine %w %s; choose another, or free it, take the forward "+
-				"out and put it in again",
-				x.forward.Network(), x.forward.Port, errOthers, who)
+			return nil, fmt.Errorf("%s port %d of the machine %w %s; choose another, or free it, take the forward out "+
+				"and put it in again", x.forward.Network(), x.forward.Port, errOthers, who)
 		}
 		return nil, fmt.Errorf("%s port %d of the machine is taken by %s; choose another", x.forward.Network(),
 			x.forward.Port, who)

@@ -26,8 +26,8 @@ type Job struct {
 }
 
 // Place is an element's place in the node's data path. The agent gives it with the job, and it stays valid. What a
-// plane does there concerns this element only, and sends no packet elsewhere: that is for the agent to do, by a
-// Steering. Its methods may be called beside the agent's loop.
+// plane does there concerns this element only. Leave and Restrict give packets back to the guest, at once; only the
+// agent makes packets go anywhere else, by a Steering. Its methods may be called beside the agent's loop.
 type Place interface {
 	// Ports returns the numbers by which the data path knows the element's interfaces, even before these have devices.
 	// Numbers of interfaces that the element does not have become free again.
@@ -35,7 +35,7 @@ type Place interface {
 	// Tables returns the number of the element's forwarding tables. Whoever fills them keeps it until Leave. Their
 	// counters begin at zero.
 	Tables() (int, error)
-	// Leave says that nobody fills the tables any more. Packets that they would still forward go to the guest.
+	// Leave says that nobody fills the tables any more. Packets that they would still forward go to the guest at once.
 	Leave() error
 	// Restrict says which packets, by interface and family, are for the guest only although the tables forward. It
 	// holds from now on, whenever the element is steered to these tables. So whoever fills them need not wait for the

@@ -74,8 +74,7 @@ func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error
 		n := &node{SubstrateNode: sn, dirs: dirs.Node(sn.Name)}
 		if !anew && !IsNamespace(n.dirs.NodeNamespace()) {
 			return changed, fmt.Errorf("node %s: its namespace is no longer mounted at %s: `down`, then `up`, makes "+
-				"it anew",
-				n.Name, n.dirs.NodeNamespace())
+				"it anew", n.Name, n.dirs.NodeNamespace())
 		}
 		made, err := linux.MountNamespace(n.dirs.NodeNamespace())
 		if err != nil {

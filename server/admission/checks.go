@@ -37,10 +37,8 @@ func (s *Situation) checkHeard(old *Network, resolved *model.Resolved, placed ma
 		what = "the agents of nodes " + model.FewNames(12, nodes) + " have"
 	}
 	return &Refusal{Kind: NotYet,
-		Detail: fmt.Sprintf("network %s cannot be judged yet: %s not reported what can run there since "+
-			"the manager started; wait until `polyplane get nodes` shows them ready, or pin the elements to other "+
-			"nodes "+
-			"(node:)",
+		Detail: fmt.Sprintf("network %s cannot be judged yet: %s not reported what can run there since the manager "+
+			"started; wait until `polyplane get nodes` shows them ready, or pin the elements to other nodes (node:)",
 			resolved.Name, what)}
 }
 

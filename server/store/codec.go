@@ -38,9 +38,8 @@ type pointer struct {
 type tooNewError struct{ layout int }
 
 func (e *tooNewError) Error() string {
-	return fmt.Sprintf("it was written by a newer polyplane (layout %d, this one knows up to %d): use that version "+
-		"or a later one",
-		e.layout, Layout)
+	return fmt.Sprintf("it was written by a newer polyplane (layout %d, this one knows up to %d): use that version or "+
+		"a later one", e.layout, Layout)
 }
 
 // encode packs a record; decode is its inverse.

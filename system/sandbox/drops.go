@@ -50,7 +50,6 @@ func column(file string, at int, header bool) (sum uint64) {
 // Since says what has been dropped since an earlier reading.
 func (d Drops) Since(before Drops) string {
 	return fmt.Sprintf("meanwhile the machine's processors dropped %d packets for lack of room in their queues, %d "+
-		"that waited for a "+
-		"neighbour, and its tables of neighbours were full %d times", d.backlog-before.backlog,
+		"that waited for a neighbour, and its tables of neighbours were full %d times", d.backlog-before.backlog,
 		d.unresolved-before.unresolved, d.full-before.full)
 }

@@ -43,8 +43,7 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(fresh) > maxPath {
 		return nil, fmt.Errorf("listen on %s: the path is too long for a socket (at most %d bytes); use a shorter "+
-			"instance name",
-			path, maxPath-len(fresh)+len(path))
+			"instance name", path, maxPath-len(fresh)+len(path))
 	}
 	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", path)
 	switch {

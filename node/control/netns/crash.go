@@ -26,8 +26,7 @@ func (d *Driver) crashed(w *work, times int) error {
 		word = "time"
 	}
 	return fmt.Errorf("its processes ended %d %s soon after their start%s; they are started again, ever more slowly: "+
-		"`polyplane "+
-		"logs %s` tells more, and `polyplane exec %s -- sh` lets you mend its files", times, word,
+		"`polyplane logs %s` tells more, and `polyplane exec %s -- sh` lets you mend its files", times, word,
 		said, w.job.ID, w.job.ID)
 }
 

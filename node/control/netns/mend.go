@@ -17,8 +17,7 @@ type replacedError struct {
 
 func (e *replacedError) Error() string {
 	return fmt.Sprintf("its /%s is %s now and must be a directory: `polyplane restart %s` makes it anew and keeps "+
-		"what is there as "+
-		"/%s%s", e.path, e.what, e.id, e.path, asideSuffix)
+		"what is there as /%s%s", e.path, e.what, e.id, e.path, asideSuffix)
 }
 
 const asideSuffix = ".replaced"

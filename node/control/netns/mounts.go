@@ -55,8 +55,7 @@ func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
 	}
 	if was := strings.TrimSpace(string(data)); was != strconv.Itoa(int(base)) {
 		return false, fmt.Errorf("network %s was made with user IDs from %s and shall now have them from %d: remove "+
-			"its "+
-			"elements first", network, was, base)
+			"its elements first", network, was, base)
 	}
 	return true, nil
 }

@@ -186,8 +186,7 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 	}
 	if kind == unix.RTN_UNICAST && len(r.Via) == 0 && r.Interface == "" {
 		return w, fmt.Errorf("element %s: route to %s leads nowhere: it needs a next hop, an interface, or a type "+
-			"like blackhole",
-			id, r.To)
+			"like blackhole", id, r.To)
 	}
 	return w, nil
 }

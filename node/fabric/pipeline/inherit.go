@@ -139,11 +139,6 @@ func (p *Pipeline) running() []uint64 {
 // NextGeneration makes a slot another port's: what waits in queues for or from the one before is nobody's from now on.
 func (p *Pipeline) NextGeneration(slot uint32) { atomic.AddUint64(&p.Generations[slot], 1) }
 
-// MarkOf is the mark of a packet that waits in a queue and is of the port that has this slot now.
-func (p *Pipeline) MarkOf(slot uint32) uint32 {
-	return slot | uint32(atomic.LoadUint64(&p.Generations[slot]))<<slotBits
-}
-
 // before is the directory of the layout that was made last, beside this one's; "" if there is none.
 func (p *Pipeline) before() (path string) {
 	list, err := os.ReadDir(p.root)

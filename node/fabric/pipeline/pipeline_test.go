@@ -252,7 +252,7 @@ func TestLayoutTakesGenerationsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.NextGeneration(7)
-		own, others := p.MarkOf(7), p.MarkOf(8)
+		own, others := p.markOf(7), p.markOf(8)
 		p.Close()
 		if !had {
 			own, others = 7, 8
@@ -264,15 +264,15 @@ func TestLayoutTakesGenerationsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		p = open(t, dir)
-		if is := p.MarkOf(7); is != own {
+		if is := p.markOf(7); is != own {
 			t.Errorf("the port's mark is %#x, and was %#x", is, own)
 		}
-		if is := p.MarkOf(8); is == others {
+		if is := p.markOf(8); is == others {
 			t.Errorf("a port that is gone is still meant by the mark %#x", is)
 		}
 		seen := map[uint32]bool{}
 		for range 3 {
-			seen[p.MarkOf(7)] = true
+			seen[p.markOf(7)] = true
 			p.NextGeneration(7)
 		}
 		if len(seen) != 3 {

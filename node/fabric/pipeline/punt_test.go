@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -88,7 +89,7 @@ func TestQueueBeforeRouter(t *testing.T) {
 			delete(want.tx, slot)
 		}
 		delete(want.rx, 1)
-		if got := l.marked(l.FromQueue, in, l.MarkOf(uint32(slot))); !got.same(want) {
+		if got := l.marked(l.FromQueue, in, l.markOf(uint32(slot))); !got.same(want) {
 			t.Errorf("behind the queue %s, not\n%s", got, want)
 		}
 	}
@@ -136,7 +137,7 @@ func TestQueueBeforeRouter(t *testing.T) {
 	// What is gone: no port, a slot alone, the port before, and so many ports before that a mark's bits come again but
 	// for one.
 	l.Generations[20] = 5 << 18
-	own := l.MarkOf(20)
+	own := l.markOf(20)
 	for _, mark := range []uint32{0, 29, MaxPorts + 1, 1 << 31, 20 | 1<<14, own - 1<<14, own ^ 1<<31} {
 		if got := l.marked(l.FromQueue, in, mark); got.verdict != shot || got.drops != 1 {
 			t.Errorf("mark %d: %s", mark, got)
@@ -151,4 +152,9 @@ func TestQueueBeforeRouter(t *testing.T) {
 	if got := l.marked(l.FromQueue, made, own); got.verdict != redirect || got.drops != 0 {
 		t.Errorf("lost behind the queue: %s", got)
 	}
+}
+
+// markOf is the mark of a packet that waits in a queue and is of the port that has this slot now.
+func (p *Pipeline) markOf(slot uint32) uint32 {
+	return slot | uint32(atomic.LoadUint64(&p.Generations[slot]))<<slotBits
 }

@@ -121,8 +121,7 @@ func (p *Plane) open() error {
 		p.pool, err = fib.Adopt(p.memory, chunks, func(table int) fib.Family { return fib.Family(table % 2) })
 		if err != nil {
 			p.log.Warn("the forwarding tables of an earlier process cannot be used: the guests forward until there "+
-				"are new ones",
-				"error", err)
+				"are new ones", "error", err)
 		}
 	}
 	if p.pool == nil {
