@@ -184,7 +184,12 @@ func TestCopyOutOfAHostileElement(t *testing.T) {
 		"a whole path":      {[]entry{reg(secret, "evil")}, "which was not asked for"},
 		"a name like it":    {[]entry{reg("xy", "evil")}, "which was not asked for"},
 		"through a link": {[]entry{dir, link("x/out", outside), reg("x/out/secret", "evil")},
-			"path escapes from parent"},
+			"x/out is a link"},
+		"through a link to what is beside": {[]entry{dir, link("x/up", ".."), reg("x/up/mine", "evil")}, "x/up is a link"},
+		"a directory through a link": {[]entry{dir, link("x/d", "../there"), {tar.Header{Typeflag: tar.TypeDir,
+			Name: "x/d", Mode: 0o755}, ""}, reg("x/d/mine", "evil")}, "x/d"},
+		"through a link of an earlier copy": {[]entry{{tar.Header{Typeflag: tar.TypeDir, Name: "x/earlier", Mode: 0o755}, ""},
+			reg("x/earlier/mine", "evil")}, "x/earlier"},
 		"over a link": {[]entry{dir, link("x/s", secret), reg("x/s", "evil")}, ""},
 		"a link over": {[]entry{link("x", outside), dir, reg("x/secret", "evil")}, "x"},
 		"a hard link": {[]entry{dir, {tar.Header{Typeflag: tar.TypeLink, Name: "x/h", Linkname: secret}, ""}},
@@ -197,6 +202,17 @@ func TestCopyOutOfAHostileElement(t *testing.T) {
 			"it has 1TiB, and at most 1GiB are copied"},
 	} {
 		into := t.TempDir()
+		if err := errors.Join(os.MkdirAll(filepath.Join(into, "there"), 0o755),
+			os.WriteFile(filepath.Join(into, "there", "mine"), []byte("mine"), 0o600),
+			os.WriteFile(filepath.Join(into, "mine"), []byte("mine"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if what == "through a link of an earlier copy" {
+			if err := errors.Join(os.Mkdir(filepath.Join(into, "x"), 0o755),
+				os.Symlink("../there", filepath.Join(into, "x", "earlier"))); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f := lab()
 		f.inside = func(_ control.Command, stdio control.Stdio) (int, error) {
 			out := tar.NewWriter(stdio.Out)
@@ -217,6 +233,11 @@ func TestCopyOutOfAHostileElement(t *testing.T) {
 		}
 		if data, err := os.ReadFile(secret); err != nil || string(data) != "untouched" {
 			t.Fatalf("%s: what is outside is %q (%v)", what, data, err)
+		}
+		for _, name := range []string{"mine", "there/mine"} {
+			if data, err := os.ReadFile(filepath.Join(into, name)); err != nil || string(data) != "mine" {
+				t.Errorf("%s: %s, which is beside, is %q (%v)", what, name, data, err)
+			}
 		}
 		if left, _ := os.ReadDir(outside); len(left) != 1 {
 			t.Fatalf("%s: there are %v outside", what, left)

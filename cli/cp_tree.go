@@ -116,7 +116,8 @@ func writeEntry(out *tar.Writer, local string, info fs.FileInfo, name string) er
 }
 
 // readTree takes what an element sends: a file, a directory or a link of this name, which becomes `as` in root. The
-// element's root may send anything at all: what is written stays in root, and is bounded.
+// element's root may send anything at all: what is written stays in what becomes `as`, and is bounded. No link is
+// followed there, be it one that was sent just now, or by an earlier copy.
 func readTree(r io.Reader, root *os.Root, name, as string) error {
 	in := tar.NewReader(r)
 	left, files := int64(maxCopied), 0
@@ -147,10 +148,24 @@ func readTree(r io.Reader, root *os.Root, name, as string) error {
 			return fmt.Errorf("with %s it has %s, and at most %s are copied", model.Shorten(head.Name, 200),
 				model.Bytes(maxCopied-left).Rounded(), model.Bytes(maxCopied).Rounded())
 		}
+		if err := noLinkAbove(root, as, to); err != nil {
+			return err
+		}
 		if err := takeEntry(root, in, head, to); err != nil {
 			return err
 		}
 	}
+}
+
+// noLinkAbove refuses what would be written through a link: `to` is at `as` or below.
+func noLinkAbove(root *os.Root, as, to string) error {
+	for dir := path.Dir(to); dir == as || strings.HasPrefix(dir, as+"/"); dir = path.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a link, and the element sends %s, which would be written through it: nothing was; "+
+				"remove the link, or copy to another place", model.Shorten(dir, 200), model.Shorten(to, 200))
+		}
+	}
+	return nil
 }
 
 func takeEntry(root *os.Root, in io.Reader, head *tar.Header, to string) error {
@@ -158,7 +173,7 @@ func takeEntry(root *os.Root, in io.Reader, head *tar.Header, to string) error {
 	switch head.Typeflag {
 	case tar.TypeDir:
 		err := root.Mkdir(to, mode|0o700)
-		if info, statErr := root.Stat(to); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
+		if info, statErr := root.Lstat(to); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
 			return nil
 		}
 		return err

@@ -2,6 +2,8 @@ package netns
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +27,7 @@ var _ control.Watcher = (*Driver)(nil)
 // An element's software claims to be ready. The evidence is what the programs of package software note inside the
 // element: which process of each daemon has read which configuration. The notes are in the container's /run, where the
 // element's root may write as he likes. He deceives only himself by that. The driver reads a bounded amount of them,
-// never waits for them, and never follows them out of the element's root.
+// never waits for them, and follows no links to them: see openPlain.
 
 // readiness is what the driver knows of a container's daemons.
 type readiness struct {
@@ -39,7 +41,20 @@ type readiness struct {
 	since   time.Time        // since then
 	routed  bool             // the routing software is ready, if there is any
 	served  string           // the definition with which its owner's service was last ready
+	seen    seenConfig       // its configuration when it was last read
 }
+
+// seenConfig is what a configuration file was when it was read.
+type seenConfig struct {
+	device, inode uint64
+	changed       unix.Timespec // which nobody but the kernel sets
+	hash          string
+	next          time.Time // before this it is not read again
+}
+
+// configPace is the time per byte until a changed configuration is read again. Others wait while it is read (some 2 ns a
+// byte), and the element's root may change it all the time.
+const configPace = time.Microsecond
 
 // watchEvery is how often starting elements are looked at while they are few. Each of them makes it longer.
 const (
@@ -278,7 +293,7 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 			p.stopped = name
 		}
 		if strings.IndexByte("ZXT\x00", is) >= 0 || p.expect != "" && n.Config != p.expect &&
-			!d.isConfig(root, p, n.Config) {
+			!p.isConfig(root, n.Config) {
 			missing = append(missing, name)
 			continue
 		}
@@ -289,19 +304,34 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 
 // isConfig returns whether this is the hash of the element's present configuration. Its owner may have written another
 // one between the start and the reading.
-func (d *Driver) isConfig(root *os.Root, p *process, hash string) bool {
-	for _, path := range p.plan.ConfigFiles {
-		f := elementFiles{root: root}
-		if data, err := f.read(path, maxConfig); err != nil || contentHash(data) != hash {
+func (p *process) isConfig(root *os.Root, hash string) bool {
+	file, err := openRegular(root, p.plan.ConfigFiles[0]) // there is one where anything is expected
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var is unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &is); err != nil || is.Size > maxConfig {
+		return false
+	}
+	if s := &p.seen; s.device != is.Dev || s.inode != is.Ino || s.changed != is.Ctim {
+		if time.Now().Before(s.next) {
 			return false
 		}
+		h := sha256.New()
+		n, err := io.Copy(h, io.LimitReader(file, maxConfig))
+		if err != nil {
+			return false
+		}
+		*s = seenConfig{is.Dev, is.Ino, is.Ctim, hex.EncodeToString(h.Sum(nil)),
+			time.Now().Add(time.Duration(n) * configPace)}
 	}
-	return true
+	return p.seen.hash == hash
 }
 
 // readNote reads a note inside an element.
 func readNote(root *os.Root, path string) ([]byte, error) {
-	file, err := openRegular(root, path)
+	file, err := openPlain(root, path)
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +369,7 @@ func (p *process) troubleOf(id model.ID) error {
 
 // expectConfig notes what the daemons that are about to be started must read.
 func (p *process) expectConfig(files *elementFiles) {
-	p.readiness = readiness{news: p.news}
+	p.readiness = readiness{news: p.news, seen: p.seen}
 	if len(p.plan.ConfigFiles) != 1 {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -239,13 +240,16 @@ func TestHostileNotes(t *testing.T) {
 		"a device": "rm $N/zebra; ln -s /dev/zero $N/zebra",
 		"a link out": "rm $N/zebra; ln -s " + secret + " $N/zebra; ln -s ../../../../../.." +
 			secret + " $N/trouble",
-		"a directory":      "rm $N/zebra; mkdir $N/zebra",
-		"much":             "head -c 20000000 /dev/zero | tr '\\0' 9 > $N/zebra",
-		"another process":  "echo 1 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
-		"no process":       "echo 99999 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
-		"a link for all":   "rm -rf $N; ln -s / $N",
-		"a loop for all":   "rm -rf $N; ln -s state $N",
-		"a trouble of his": "yes 'all is lost' | head -c 5000000 > $N/trouble",
+		"a directory":        "rm $N/zebra; mkdir $N/zebra",
+		"much":               "head -c 20000000 /dev/zero | tr '\\0' 9 > $N/zebra",
+		"another process":    "echo 1 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
+		"no process":         "echo 99999 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
+		"a link for all":     "rm -rf $N; ln -s / $N",
+		"a loop for all":     "rm -rf $N; ln -s state $N",
+		"the kernel's words": "ln -s ../../../proc/version $N/trouble", // which are others, told to the agent
+		"kallsyms":           "ln -s ../../../proc/kallsyms $N/trouble",
+		"the machine's file": "ln -s ../../../usr/lib/os-release $N/trouble",
+		"a trouble of his":   "yes 'all is lost' | head -c 5000000 > $N/trouble",
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.here(t)
@@ -256,8 +260,10 @@ func TestHostileNotes(t *testing.T) {
 				t.Errorf("looking at it took %s", took)
 			}
 			results := n.Apply(t.Context(), jobs)
-			if r := results[0]; r.Phase == model.PhaseRunning || strings.Contains(fmt.Sprint(r.Message, r.Err),
-				"machine's own") || len(fmt.Sprint(r.Err)) > 2000 {
+			said := fmt.Sprint(results[0].Message, results[0].Err)
+			if r := results[0]; r.Phase == model.PhaseRunning || len(said) > 2000 || slices.ContainsFunc(
+				[]string{"machine's own", "Linux version", " T ", "PRETTY_NAME"},
+				func(secret string) bool { return strings.Contains(said, secret) }) {
 				t.Errorf("it is %s: %s, %v", r.Phase, r.Message, r.Err)
 			}
 			if results[1].Phase != model.PhaseRunning {
@@ -266,6 +272,40 @@ func TestHostileNotes(t *testing.T) {
 			n.run(t, id, "sh", "-c", "rm -rf "+notes+"; cp -r /tmp/right "+notes)
 			n.awaitPhases(t, jobs, model.PhaseRunning)
 		})
+	}
+}
+
+// TestConfigurationIsNotReadAllTheTime: one that has not changed is not read again, and one that changes all the time
+// only now and then.
+func TestConfigurationIsNotReadAllTheTime(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	p := &process{plan: software.Plan{ConfigFiles: []string{"/frr.conf"}}}
+	write := func(text string) (hash string) {
+		if err := os.WriteFile(dir+"/frr.conf", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return contentHash([]byte(text))
+	}
+	large := write(strings.Repeat("!\n", model.MaxConfigBytes))
+	if !p.isConfig(root, large) || p.isConfig(root, contentHash(nil)) {
+		t.Error("it is not what was written")
+	}
+	p.seen.hash = "noted"
+	if !p.isConfig(root, "noted") {
+		t.Error("it is read again, though it has not changed")
+	}
+	small := write("! another\n")
+	if p.isConfig(root, small) {
+		t.Error("it is read again at once")
+	}
+	p.seen.next = time.Time{}
+	if !p.isConfig(root, small) {
+		t.Error("it is never read again")
 	}
 }
 

@@ -296,7 +296,36 @@ func openRegular(root *os.Root, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+	return regular(file, path)
+}
+
+// openPlain is openRegular for a path without any symbolic link. A link may lead to what the agent may read, and the
+// element's root may not: the machine's own files below /usr, for example.
+func openPlain(root *os.Root, path string) (*os.File, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	fd, err := unix.Openat2(int(dir.Fd()), rel(path), &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return regular(os.NewFile(uintptr(fd), path), path)
+}
+
+// regular returns a file if it is a regular one that is stored somewhere, and closes it if not. In proc, sysfs and their
+// like the kernel answers whoever asks; to the agent it tells what the element's root may not know. Such file systems
+// have no blocks (statfs(2)).
+func regular(file *os.File, path string) (*os.File, error) {
+	info, err := file.Stat()
+	var of unix.Statfs_t
+	if err == nil {
+		err = unix.Fstatfs(int(file.Fd()), &of)
+	}
+	if err != nil || !info.Mode().IsRegular() || of.Blocks == 0 && of.Type != unix.TMPFS_MAGIC {
 		file.Close()
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
