@@ -206,6 +206,8 @@ type BGP struct {
 	// announced; the connected subnets of hosts and the loopback when empty
 	Networks  []netip.Prefix `json:"networks,omitempty"`
 	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
+	// Reflector makes a client of every neighbour of the own autonomous system that is no reflector itself (RFC 4456).
+	Reflector bool `json:"reflector,omitempty"`
 	BGPTimers
 }
 
@@ -214,6 +216,8 @@ type BGPNeighbor struct {
 	Address netip.Addr `json:"address"`
 	AS      uint32     `json:"as"`
 	Name    string     `json:"name,omitempty"`
+	// Client tells that what others of the autonomous system say is reflected to it, and the other way round.
+	Client bool `json:"client,omitempty"`
 }
 
 // RIP speaks on all the router's interfaces.

@@ -14,6 +14,8 @@ const UsualCost = 10
 
 // OSPFPort is what OSPF does at one interface. What is left out is as the router's OSPF says, or follows from the link.
 type OSPFPort struct {
+	// Off tells that it does not run there, nor announces the subnet. Then nothing else is said.
+	Off     bool   `json:"off,omitempty"`
 	Area    string `json:"area,omitempty"` // dotted form
 	Passive YesNo  `json:"passive,omitempty"`
 	OSPFPortKeys
@@ -71,6 +73,9 @@ func parseCost(s string) (int, error) {
 	return n, err
 }
 
+// Runs tells whether OSPF runs at an interface that says this of it.
+func (p *OSPFPort) Runs() bool { return p == nil || !p.Off }
+
 // OSPFThere is what a version of OSPF does at a place, with everything said.
 type OSPFThere struct {
 	Area         string
@@ -98,6 +103,9 @@ func (o *OSPF) There(at *OSPFPort, twoRouters, passive bool) OSPFThere {
 // CheckPort calls report for each value that OSPF cannot have at an interface, by itself or beside what the router
 // says.
 func (o *OSPF) CheckPort(p *OSPFPort, report func(key, problem string)) {
+	if p.Off && *p != (OSPFPort{Off: true}) {
+		report("", "OSPF does not run there, so nothing else can be said of it")
+	}
 	if a, err := netip.ParseAddr(p.Area); p.Area != "" && (err != nil || !a.Is4()) {
 		report("area", fmt.Sprintf("the area %q is not in dotted form, like 0.0.0.0", p.Area))
 	}

@@ -106,7 +106,7 @@ func interfaceEffect(old, new *model.Interface, details []Detail) (string, bool)
 		if p[1] != nil {
 			is = *p[1]
 		}
-		if was.Area != is.Area || was.Network != is.Network || was.Passive != is.Passive {
+		if was.Off != is.Off || was.Area != is.Area || was.Network != is.Network || was.Passive != is.Passive {
 			return "finds its OSPF neighbours there anew", true
 		}
 	}

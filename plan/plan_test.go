@@ -108,6 +108,12 @@ func TestDiff(t *testing.T) {
 ~ r1:r2.ospf: unset → area 0.0.0.1 passive false  (finds its OSPF neighbours there anew)
 0 to create, 2 to change, 0 to delete
 `},
+		{"OSPF at an interface no more", func(n *model.Network) {
+			n.Elements[0].Interfaces[0].OSPF = &model.OSPFPort{Off: true}
+		}, `
+~ r1:h1.ospf: unset → off true  (finds its OSPF neighbours there anew)
+0 to create, 1 to change, 0 to delete
+`},
 		{"an intent with nothing in it", func(n *model.Network) {
 			n.Elements[0].Routing = model.Routing{RIP: &model.RIP{}}
 		}, `

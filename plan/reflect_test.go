@@ -135,8 +135,11 @@ func TestEveryFieldIsTold(t *testing.T) {
 		default:
 			told := changes[0].Format()
 			value := "2"
-			if last == "trunk" || last == "unannounced" {
+			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector"}, last) {
 				value = "unset"
+			}
+			if last == "client" { // one of the words of a neighbour
+				value = "client true → "
 			}
 			if last == "config" {
 				value = "1 removed, 1 added" // files are too long to show

@@ -132,6 +132,10 @@ func (ps *problems) checkIntents(i int) {
 			ps.element(i, "routing/bgp/neighbors",
 				"a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
 		}
+		if n.Client && b.AS != 0 && n.AS != b.AS {
+			ps.element(i, "routing/bgp/neighbors", "the BGP neighbour %s is in another autonomous system (%d), so it "+
+				"is no client of a reflector; leave client out", n.Address, n.AS)
+		}
 		if len(n.Name) > model.MaxName ||
 			strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 			ps.element(i, "routing/bgp/neighbors",
@@ -169,7 +173,7 @@ func (ps *problems) checkPorts(i int) {
 			v.o.CheckPort(v.at, func(key, problem string) {
 				timer := key == "hello" || key == "dead"
 				if !timer || !ps.ofElement(i, v.name+"/hello", v.name+"/dead") {
-					ps.element(i, field+"/"+key, "interface %s: %s", f.Name, problem)
+					ps.element(i, strings.TrimSuffix(field+"/"+key, "/"), "interface %s: %s", f.Name, problem)
 				}
 			})
 		}

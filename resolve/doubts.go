@@ -71,7 +71,7 @@ func (d *doubts) ospf(s *segment) {
 			e := &d.resolved.Elements[m.element]
 			f := &e.Interfaces[m.iface]
 			o := v.of(&e.Routing)
-			if o == nil || !generated(e) || v.v4 && !hasIPv4(f.Addresses) || e == first {
+			if o == nil || !v.at(f).Runs() || !generated(e) || v.v4 && !hasIPv4(f.Addresses) || e == first {
 				continue
 			}
 			is := o.There(v.at(f), len(s.switches) == 0 && !s.edge, false)

@@ -85,6 +85,9 @@ func TestDoubts(t *testing.T) {
 		"another area where nobody is spoken to": {one: ospf("", 0, 0), two: ospf("", 0, 0), change: func(n *model.Network) {
 			at(n, "r1", "r2").OSPF = &model.OSPFPort{Area: "0.0.0.2", Passive: model.Yes}
 		}},
+		"an interface without": {one: ospf("", 0, 0), two: ospf("0.0.0.1", 0, 0), change: func(n *model.Network) {
+			at(n, "r1", "r2").OSPF = &model.OSPFPort{Off: true}
+		}},
 		"itself": {one: bgp(65001, to("10.0.0.1", 65001)), want: []string{"is its own address"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -139,6 +139,38 @@ func (r *resolver) neighbours() {
 			}
 		}
 	}
+	r.clients()
+}
+
+// clients tells reflectors who of their neighbours is a client of theirs: whoever is of the same autonomous system, and
+// no reflector, also if a document states him.
+func (r *resolver) clients() {
+	reflectors := map[netip.Addr]bool{}
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
+		if e.Routing.BGP == nil || !e.Routing.BGP.Reflector {
+			continue
+		}
+		for _, p := range e.Loopback {
+			reflectors[p.Addr()] = true
+		}
+		for _, f := range e.Interfaces {
+			for _, p := range f.Addresses {
+				reflectors[p.Addr()] = true
+			}
+		}
+	}
+	for i := range r.out.Elements {
+		b := r.out.Elements[i].Routing.BGP
+		if b == nil || !b.Reflector {
+			continue
+		}
+		b.Neighbors = slices.Clone(b.Neighbors)
+		for k := range b.Neighbors {
+			n := &b.Neighbors[k]
+			n.Client = n.Client || n.AS == b.AS && !reflectors[n.Address.WithZone("")]
+		}
+	}
 }
 
 // gateways makes the segment's first router the gateway of those hosts on it that have none of the family.

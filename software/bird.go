@@ -289,7 +289,9 @@ func portOf(p port, v4 bool) *model.OSPFPort {
 }
 
 // speaksThere tells whether a version of OSPF runs at a port: that of IPv6 needs no address on links between routers.
-func speaksThere(p port, v4 bool) bool { return v4 && p.v4 || !v4 && (p.v6 || p.pointToPoint) }
+func speaksThere(p port, v4 bool) bool {
+	return portOf(p, v4).Runs() && (v4 && p.v4 || !v4 && (p.v6 || p.pointToPoint))
+}
 
 // birdAreas are the areas that a router is in, its own one first.
 func birdAreas(el model.ResolvedElement, o *model.OSPF, v4 bool) []string {
@@ -347,6 +349,7 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 		w.line("}")
 	}
 	nets := announced(el)
+	reflects := slices.ContainsFunc(bgp.Neighbors, func(n model.BGPNeighbor) bool { return n.Client })
 	for i, n := range bgp.Neighbors {
 		w.line("protocol bgp bgp%d {", i+1)
 		if n.Name != "" {
@@ -362,6 +365,9 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 			if src := loopbackAddr(el, n.Address.Is4()); src.IsValid() {
 				w.line("\tsource address %s;", src)
 			}
+		}
+		if n.Client {
+			w.line("\trr client;")
 		}
 		keepalive, hold := bgp.Intervals()
 		w.line("\thold time %d; keepalive time %d;", hold, keepalive)
@@ -379,8 +385,16 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 				export += " || net = " + f.everything()
 			}
 			more := ""
-			if n.AS == bgp.AS {
+			switch {
+			case n.AS != bgp.AS:
+			case reflects: // what is reflected keeps its next hop
+				more += " next hop self ebgp;"
+			default:
 				more += " next hop self;"
+			}
+			// A reflector's next hop is on no link of its client: another protocol leads to it.
+			if n.AS == bgp.AS && (el.Routing.OSPF != nil || el.Routing.OSPF6 != nil || el.Routing.RIP != nil) {
+				more += " gateway recursive;"
 			}
 			if both && f.v4 {
 				more += " extended next hop yes;"

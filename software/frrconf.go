@@ -106,10 +106,10 @@ func frrStatic(w *writer, el model.ResolvedElement) error {
 func frrInterface(w *writer, el model.ResolvedElement, p port) {
 	var b writer
 	r := el.Routing
-	if r.OSPF != nil && p.v4 {
+	if r.OSPF != nil && p.v4 && p.ospf.Runs() {
 		frrOSPFInterface(&b, "ip ospf", r.OSPF, p, p.ospf)
 	}
-	if r.OSPF6 != nil && (p.v6 || p.pointToPoint) {
+	if r.OSPF6 != nil && (p.v6 || p.pointToPoint) && p.ospf6.Runs() {
 		frrOSPFInterface(&b, "ipv6 ospf6", r.OSPF6, p, p.ospf6)
 	}
 	if r.ISIS != nil && (p.v4 || p.v6) {
@@ -319,7 +319,10 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 			}
 			w.line("  neighbor %s activate", n.Address)
 			if n.AS == bgp.AS {
-				w.line("  neighbor %s next-hop-self", n.Address)
+				w.line("  neighbor %s next-hop-self", n.Address) // not of what is reflected
+			}
+			if n.Client {
+				w.line("  neighbor %s route-reflector-client", n.Address)
 			}
 			if tellsDefault(el, v4) {
 				w.line("  neighbor %s default-originate", n.Address)

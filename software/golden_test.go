@@ -54,6 +54,10 @@ func goldens() map[string]model.ResolvedElement {
 			{Address: addr("10.0.1.2"), AS: 65002, Name: "r2"}, {Address: addr("2001:db8:1::2"), AS: 65002, Name: "r2"},
 			{Address: addr("10.0.2.2"), AS: 65001, Name: "r3"}, {Address: addr("10.255.0.9"), AS: 65001},
 			{Address: addr("10.254.0.9"), AS: 65009}}}})
+		m[name("bgp-reflector")] = router(s, model.Routing{OSPF: &model.OSPF{}, BGP: &model.BGP{AS: 65001, Reflector: true,
+			Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65001, Name: "r2", Client: true},
+				{Address: addr("2001:db8:1::2"), AS: 65001, Name: "r2", Client: true},
+				{Address: addr("10.0.2.2"), AS: 65001, Name: "r3"}, {Address: addr("10.0.2.9"), AS: 65009}}}})
 		m[name("bgp-networks")] = router(s, model.Routing{BGP: &model.BGP{AS: 4200000001,
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})

@@ -3,6 +3,7 @@ package software
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -21,8 +22,8 @@ func askBIRD(look *model.Look) (commands [][]string) {
 		if look.Prefix.Addr().Is4() {
 			n = 4
 		}
-		ask("show route %s export kernel%d where source = RTS_BGP", look.Prefix, n)
-		ask("show route %s where source = RTS_BGP", look.Prefix)
+		ask("show route %s all export kernel%d where source = RTS_BGP", look.Prefix, n)
+		ask("show route %s all where source = RTS_BGP", look.Prefix)
 	case look.What == model.KnownRoute:
 		ask("show route %s where source ~ [%s]", look.Prefix, strings.Join(birdSources[look.Protocol], ", "))
 	case look.Protocol == "bgp":
@@ -106,7 +107,8 @@ func birdSessions(text string) (all []neighbour) {
 }
 
 // birdRoutes reads a table's entries: a line that begins one tells its protocol in brackets, those with a tab after it
-// are its next hops.
+// are its next hops and what else is known of it. Of a route of BGP whose next hop is on no link, the next hops are
+// those by which that is reached: then BGP's own is the one that counts.
 func birdRoutes(text string) (all []Route) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -119,6 +121,14 @@ func birdRoutes(text string) (all []Route) {
 				r.Hops = append(r.Hops, Hop{f[1], f[3]})
 			case f[0] == "dev" && len(f) > 1:
 				r.Hops = append(r.Hops, Hop{"", f[1]})
+			case f[0] == "BGP.next_hop:" && len(f) > 1:
+				own := f[1:]
+				if !slices.ContainsFunc(r.Hops, func(h Hop) bool { return slices.Contains(own, h.Address) }) {
+					r.Hops = nil
+					for _, a := range own {
+						r.Hops = append(r.Hops, Hop{Address: a})
+					}
+				}
 			}
 		case line[0] != '\t' && strings.Contains(line, " ["):
 			all = append(all, Route{})

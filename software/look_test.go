@@ -86,6 +86,7 @@ bgp2       BGP        ---        start  16:25:54.666  Active        Socket: Conn
 `
 		birdRoutes = birdHead + "Table master4:\n" +
 			"10.1.0.0/16          unicast [bgp1 16:25:55.933] * (100) [AS65001i]\n\tvia 10.0.0.2 on r2\n" +
+			"\tBGP.next_hop: 10.0.0.2 fe80::2\n" +
 			"                     unicast [bgp3 16:25:55.934] (100) [AS65001i]\n\tvia 10.0.0.6 on r3 weight 1\n"
 	)
 	for name, c := range map[string]struct {
@@ -143,6 +144,10 @@ bgp2       BGP        ---        start  16:25:54.666  Active        Socket: Conn
 			model.LookAnswer{So: true}},
 		"BIRD's bgp route": {"bird", route("bgp", "10.1.0.0/16"), nil, []Output{{birdRoutes, 0}, {"", 0}},
 			model.LookAnswer{So: true, Seen: "via 10.0.0.2 on r2, via 10.0.0.6 on r3"}},
+		"BIRD's bgp route, reflected": {"bird", route("bgp", "10.1.0.0/16"), nil, []Output{{birdHead + "Table master4:\n" +
+			"10.1.0.0/16          unicast [bgp1 16:25:55.933 from 10.0.9.1] * (100/20) [i]\n\tvia 10.0.9.1 on rr\n" +
+			"\tType: BGP univ\n\tBGP.origin: IGP\n\tBGP.next_hop: 10.0.0.2\n", 0}},
+			model.LookAnswer{So: true, Seen: "via 10.0.0.2"}},
 		"BIRD's bgp route, with a configuration of its own": {"bird", route("bgp", "10.1.0.0/16"), nil,
 			[]Output{{birdHead + "syntax error, unexpected CF_SYM_UNDEFINED\n", 1}, {birdRoutes, 0}},
 			model.LookAnswer{So: true, Seen: "via 10.0.0.2 on r2, via 10.0.0.6 on r3"}},

@@ -22,6 +22,7 @@ func ported(el model.ResolvedElement) model.ResolvedElement {
 		OSPFTimers: model.OSPFTimers{Dead: 90 * s}}})
 	el.Interfaces[1].OSPF = port(model.OSPFPort{OSPFPortKeys: model.OSPFPortKeys{Network: model.PointToPoint}})
 	el.Interfaces[1].OSPF6 = port(model.OSPFPort{Area: "0.0.0.7", Passive: model.Yes})
+	el.Interfaces[3].OSPF, el.Interfaces[3].OSPF6 = port(model.OSPFPort{Off: true}), port(model.OSPFPort{Off: true})
 	el.Interfaces[2].OSPF = port(model.OSPFPort{Passive: model.No, OSPFPortKeys: model.OSPFPortKeys{Cost: 3}})
 	return el
 }

@@ -53,14 +53,17 @@ func joined(t *testing.T, first, second model.Software, routing func(i int) mode
 	if change != nil {
 		change(&resolved)
 	}
-	var rs [2]*running
+	all := connected(t, &resolved)
+	return [2]*running{all["r1"], all["r2"]}
+}
+
+// connected are the elements of a network with their links. Nothing runs in them yet.
+func connected(t *testing.T, resolved *model.Resolved) map[string]*running {
+	t.Helper()
 	all := map[string]*running{}
 	for i := range resolved.Elements {
 		el := resolved.Elements[i]
 		all[el.Name] = newRunning(t, el)
-		if i < 2 {
-			rs[i] = all[el.Name]
-		}
 	}
 	for _, l := range resolved.Links {
 		var device [2]string
@@ -88,7 +91,7 @@ func joined(t *testing.T, first, second model.Software, routing func(i int) mode
 			}
 		}
 	}
-	return rs
+	return all
 }
 
 // awaitRoute waits until the kernel has a route to the prefix that this protocol made, with so many next hops. The

@@ -149,7 +149,7 @@ func ospfPort(f *form.OSPFPort) *model.OSPFPort {
 	if f == nil {
 		return nil
 	}
-	p := model.OSPFPort{Area: string(f.Area), OSPFPortKeys: f.Said.Value}
+	p := model.OSPFPort{Off: f.Off, Area: string(f.Area), OSPFPortKeys: f.Said.Value}
 	if f.Passive != nil {
 		p.Passive = map[bool]model.YesNo{true: model.Yes, false: model.No}[*f.Passive]
 	}
@@ -200,7 +200,8 @@ func mergeIntents(a, b form.Intents) form.Intents {
 		a.BGP = b.BGP
 	case b.BGP != nil:
 		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks,
-			Neighbors: a.BGP.Neighbors, Said: a.BGP.Said.Over(&b.BGP.Said)}
+			Neighbors: a.BGP.Neighbors, Reflector: first(a.BGP.Reflector, b.BGP.Reflector),
+			Said: a.BGP.Said.Over(&b.BGP.Said)}
 		if merged.Networks == nil {
 			merged.Networks = b.BGP.Networks
 		}
@@ -247,7 +248,7 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level, ISISTimers: i.Said.Value}
 	}
 	if g := in.BGP; g != nil && !g.Off {
-		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, BGPTimers: g.Said.Value}
+		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, Reflector: deref(g.Reflector), BGPTimers: g.Said.Value}
 		for _, n := range g.Neighbors {
 			r.BGP.Neighbors = append(r.BGP.Neighbors, model.BGPNeighbor(n))
 		}

@@ -328,6 +328,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = several(d, n, what, func(s string) (string, error) { return s, nil })
 	case **form.OSPF:
 		intent(d, n, p, what, func(o *form.OSPF) { o.Off = true })
+	case **form.OSPFPort:
+		intent(d, n, p, what, func(o *form.OSPFPort) { o.Off = true })
 	case **form.ISIS:
 		intent(d, n, p, what, func(o *form.ISIS) { o.Off = true })
 	case **form.BGP:

@@ -45,9 +45,15 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 				one.set("address", x.Address.String())
 				one.put("as", integer(x.AS))
 				one.set("name", x.Name)
+				if x.Client {
+					one.put("client", raw("true"))
+				}
 				all.list = append(all.list, one)
 			}
 			m.put("neighbors", all)
+		}
+		if b.Reflector {
+			m.put("reflector", raw("true"))
 		}
 		putSaid(&m, &b.BGPTimers, &model.BGPTimers{})
 		n.put("bgp", m)
@@ -63,6 +69,10 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 // putOSPFPort says what OSPF does at an interface.
 func putOSPFPort(n *yamlNode, key string, p *model.OSPFPort) {
 	if p == nil {
+		return
+	}
+	if p.Off {
+		n.put(key, raw("false"))
 		return
 	}
 	m := yamlNode{kind: yamlMapping}

@@ -116,7 +116,9 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 			r.BGP.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
 				netip.MustParsePrefix("2001:db8::/32")}
 			r.BGP.Keepalive, r.BGP.Hold = 7*s, rapid.SampledFrom([]model.Duration{0, 21 * s}).Draw(t, "hold")
-			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"}}
+			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"},
+				{Address: netip.MustParseAddr("192.0.2.9"), AS: r.BGP.AS, Client: true}}
+			r.BGP.Reflector = true
 		}
 	}
 	return r
@@ -210,6 +212,9 @@ func drawLinks(t *rapid.T, net *model.Network) {
 					Network: rapid.SampledFrom([]model.OSPFNetwork{"", model.PointToPoint, model.Broadcast}).Draw(t, "type")}}
 			if maybe(t, "area there") {
 				p.Area = "0.0.0.9"
+			}
+			if maybe(t, "none there") {
+				p = &model.OSPFPort{Off: true}
 			}
 			if at := slices.IndexFunc(ea.Interfaces, func(f model.Interface) bool {
 				return f.Name == l.Ends[0].Interface

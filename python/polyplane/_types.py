@@ -62,6 +62,7 @@ BGP = TypedDict(
         "keepalive": int,
         "neighbors": list["BGPNeighbor"],
         "networks": list[str],
+        "reflector": bool,
     },
     total=False,
 )
@@ -72,6 +73,7 @@ BGPNeighbor = TypedDict(
     {
         "address": Required[str],
         "as": Required[int],
+        "client": bool,
         "name": str,
     },
     total=False,
@@ -543,6 +545,7 @@ class OSPFPort(TypedDict, total=False):
     dead: int
     hello: int
     network: str
+    off: bool
     passive: str
 
 

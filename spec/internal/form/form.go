@@ -109,7 +109,11 @@ type BGP struct {
 	// What is announced; the connected subnets that have hosts, and the loopback, when left out.
 	Networks Prefixes `yaml:"networks"`
 	// The sessions; every directly linked router that has BGP when left out.
-	Neighbors []Neighbor            `yaml:"neighbors"`
+	Neighbors []Neighbor `yaml:"neighbors"`
+	// Whether it is a route reflector (RFC 4456): what one neighbour of its autonomous system says it tells the others.
+	// All of them are its clients, but for those that are reflectors, too. Next hops stay as they are, so an IGP such
+	// as ospf must lead to them.
+	Reflector *bool                 `yaml:"reflector"`
 	Said      Said[model.BGPTimers] `yaml:",inline"`
 }
 
@@ -121,6 +125,8 @@ type Neighbor struct {
 	AS uint32 `yaml:"as"`
 	// What people call it.
 	Name string `yaml:"name"`
+	// Whether it is a client of this router, also if that is no reflector for its other neighbours.
+	Client bool `yaml:"client"`
 }
 
 // RIP is on all of a router's interfaces.
@@ -217,14 +223,15 @@ type Interface struct {
 	Addresses Prefixes `yaml:"addresses"`
 	// Its MAC address; made from the names when left out.
 	MAC string `yaml:"mac"`
-	// What OSPF version 2 does at it, where that is not as the router says.
+	// What OSPF version 2 does at it, where that is not as the router says; false where it does not run.
 	OSPF *OSPFPort `yaml:"ospf"`
-	// What OSPF version 3 does at it, where that is not as the router says.
+	// What OSPF version 3 does at it, where that is not as the router says; false where it does not run.
 	OSPF6 *OSPFPort `yaml:"ospf6"`
 }
 
 // OSPFPort is what OSPF does at one interface.
 type OSPFPort struct {
+	Off bool `yaml:"-"`
 	// The interface's area, as a number or in dotted form; the router's when left out. Neighbours must have the same.
 	Area Area `yaml:"area"`
 	// Whether the interface's subnet is announced and nobody spoken to; when left out, where there are only hosts, or

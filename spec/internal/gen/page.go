@@ -90,8 +90,8 @@ func takes(t reflect.Type) string {
 		return "mapping, `{}`"
 	case reflect.TypeFor[form.Forwards]():
 		return "list"
-	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.ISIS](), reflect.TypeFor[*form.BGP](),
-		reflect.TypeFor[*form.RIP]():
+	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.OSPFPort](), reflect.TypeFor[*form.ISIS](),
+		reflect.TypeFor[*form.BGP](), reflect.TypeFor[*form.RIP]():
 		return "mapping or `false`"
 	case reflect.TypeFor[form.Config]():
 		return "text or mapping"

@@ -127,8 +127,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks](), reflect.TypeFor[form.Addrs](),
 		reflect.TypeFor[form.Words]():
 		return several(&schema{Type: "string"})
-	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.ISIS](), reflect.TypeFor[*form.BGP](),
-		reflect.TypeFor[*form.RIP]():
+	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.OSPFPort](), reflect.TypeFor[*form.ISIS](),
+		reflect.TypeFor[*form.BGP](), reflect.TypeFor[*form.RIP]():
 		return anyOf(b.ref(t.Elem()), &schema{Type: "boolean"}, null())
 	case reflect.TypeFor[form.Routers]():
 		return named(reflect.TypeFor[form.Router]())
