@@ -161,8 +161,8 @@ func readTree(r io.Reader, root *os.Root, name, as string) error {
 func noLinkAbove(root *os.Root, as, to string) error {
 	for dir := path.Dir(to); dir == as || strings.HasPrefix(dir, as+"/"); dir = path.Dir(dir) {
 		if info, err := root.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%s is a link, and the element sends %s, which would be written through it: nothing was; "+
-				"remove the link, or copy to another place", model.Shorten(dir, 200), model.Shorten(to, 200))
+			return fmt.Errorf("%s is a link, and the element sends %s, which would be written through it: nothing "+
+				"was; remove the link, or copy to another place", model.Shorten(dir, 200), model.Shorten(to, 200))
 		}
 	}
 	return nil

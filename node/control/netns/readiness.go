@@ -52,8 +52,8 @@ type seenConfig struct {
 	next          time.Time // before this it is not read again
 }
 
-// configPace is the time per byte until a changed configuration is read again. Others wait while it is read (some 2 ns a
-// byte), and the element's root may change it all the time.
+// configPace is the time per byte until a changed configuration is read again. Others wait while it is read (some 2 ns
+// a byte), and the element's root may change it all the time.
 const configPace = time.Microsecond
 
 // watchEvery is how often starting elements are looked at while they are few. Each of them makes it longer.
