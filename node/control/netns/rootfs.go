@@ -317,8 +317,8 @@ func openPlain(root *os.Root, path string) (*os.File, error) {
 }
 
 // regular returns a file if it is a regular one that is stored somewhere, and closes it if not. In proc, sysfs and
-// their like the kernel answers whoever asks; to the agent it tells what the element's root may not know. Such file systems
-// have no blocks (statfs(2)).
+// their like the kernel answers whoever asks; to the agent it tells what the element's root may not know. Such file
+// systems have no blocks (statfs(2)).
 func regular(file *os.File, path string) (*os.File, error) {
 	info, err := file.Stat()
 	var of unix.Statfs_t
