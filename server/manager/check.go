@@ -25,9 +25,48 @@ const (
 	// agentPatience is how long an agent may take for a round, with perProbe more for each probe or responder.
 	agentPatience = time.Minute
 	perProbe      = 20 * time.Millisecond
-	// responderSeconds is how long responders stay if nobody closes them: longer than a round takes.
+	// responderSeconds is how long responders stay if nobody closes them. A round that takes longer opens them again
+	// after responderAgain.
 	responderSeconds = 30
+	responderAgain   = 10 * time.Second
+
+	// The probes of a round go out in waves: so that a large one takes no other's time, nor drowns its own answers, nor
+	// looks as if an element searched for its neighbours. These are the most probes of a wave from one element and from
+	// one node, the pause after a wave, and how many rounds of one owner may be under way.
+	waveElement = 24
+	waveNode    = 256
+	wavePause   = 500 * time.Millisecond
+	ownerRounds = 2
 )
+
+// rounds lets each owner have a few rounds of probes under way, in all of his networks together. Others wait.
+type rounds struct {
+	mu     sync.Mutex
+	owners map[string]chan struct{}
+}
+
+// take waits for a place. Administrators have no bound.
+func (r *rounds) take(ctx context.Context, owner string) (leave func(), err error) {
+	if owner == "" {
+		return func() {}, nil
+	}
+	r.mu.Lock()
+	places := r.owners[owner]
+	if places == nil {
+		if r.owners == nil {
+			r.owners = map[string]chan struct{}{}
+		}
+		places = make(chan struct{}, ownerRounds)
+		r.owners[owner] = places
+	}
+	r.mu.Unlock()
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other checks of %s: %w", owner, context.Cause(ctx))
+	}
+}
 
 // Check probes what the network's document expects, and what the request asks for in addition.
 func (m *Manager) Check(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
@@ -51,13 +90,17 @@ func (m *Manager) Check(ctx context.Context, name string, request model.CheckReq
 // now.
 func (m *Manager) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	result := model.CheckResult{Network: name, OK: true, Probes: []model.ProbeResult{}}
+	leave, err := m.rounds.take(ctx, api.Only(ctx))
+	if err != nil {
+		return result, err
+	}
+	defer leave()
 	c, err := m.newCheck(ctx, name, request)
 	if err != nil {
 		return result, err
 	}
 	var looks sync.WaitGroup
 	looks.Go(func() { c.look(ctx) })
-	c.open(ctx)
 	c.probe(ctx)
 	looks.Wait()
 	for _, q := range c.questions {
@@ -174,14 +217,66 @@ func (c *check) open(ctx context.Context) {
 	})
 }
 
-// probe makes the probes of all nodes at once, those with a single try separately from the others.
+// probe asks all questions, wave by wave.
 func (c *check) probe(ctx context.Context) {
+	var opened time.Time
+	for i, wave := range waves(c.questions) {
+		if i > 0 {
+			pause := time.NewTimer(wavePause)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+		}
+		if ctx.Err() != nil {
+			for _, q := range wave {
+				q.Message = "it was not asked: " + context.Cause(ctx).Error()
+			}
+			continue
+		}
+		if time.Since(opened) > responderAgain {
+			opened = time.Now()
+			c.open(ctx)
+		}
+		c.probeWave(ctx, wave)
+	}
+}
+
+// waves divides questions so that no wave has more than waveElement of an element or waveNode of a node.
+func waves(questions []*question) (list [][]*question) {
+	type place struct{ wave, count int }
+	elements, nodes := map[model.ID]place{}, map[string][]int{}
+	for _, q := range questions {
+		p, of := elements[q.from], nodes[q.node]
+		if p.count == waveElement {
+			p = place{wave: p.wave + 1}
+		}
+		for p.wave < len(of) && of[p.wave] == waveNode {
+			p = place{wave: p.wave + 1}
+		}
+		for len(of) <= p.wave {
+			of = append(of, 0)
+		}
+		of[p.wave]++
+		p.count++
+		elements[q.from], nodes[q.node] = p, of
+		for len(list) <= p.wave {
+			list = append(list, nil)
+		}
+		list[p.wave] = append(list[p.wave], q)
+	}
+	return list
+}
+
+// probeWave makes the probes of all nodes at once, those with a single try separately from the others.
+func (c *check) probeWave(ctx context.Context, questions []*question) {
 	type batch struct {
 		node  string
 		first bool
 	}
 	batches := map[batch][]*question{}
-	for _, q := range c.questions {
+	for _, q := range questions {
 		if why, unanswered := c.closed[q.to]; unanswered && !q.Not {
 			q.Message = fmt.Sprintf("%s cannot answer: %s", q.To, why)
 		} else if q.Address.IsValid() {

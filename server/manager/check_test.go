@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -297,5 +299,71 @@ func TestMeshAsksWhatIsExpectedOnce(t *testing.T) {
 	}
 	if len(list) == 0 {
 		t.Error("nothing is asked")
+	}
+}
+
+// The probes of a large check go out a few at a time, from each element and from each node, and none is left out.
+func TestProbesGoOutInWaves(t *testing.T) {
+	var all []*question
+	for from := range 200 {
+		for to := range 199 {
+			all = append(all, &question{from: model.ID{Network: "big", Element: fmt.Sprint(from)},
+				to: model.ID{Network: "big", Element: fmt.Sprint(to)}, node: fmt.Sprint(from % 2)})
+		}
+	}
+	list := waves(all)
+	asked := map[*question]bool{}
+	for i, wave := range list {
+		elements, nodes := map[model.ID]int{}, map[string]int{}
+		for _, q := range wave {
+			asked[q] = true
+			elements[q.from]++
+			nodes[q.node]++
+		}
+		for id, n := range elements {
+			if n > waveElement {
+				t.Errorf("wave %d has %d probes of %s", i, n, id)
+			}
+		}
+		for node, n := range nodes {
+			if n > waveNode {
+				t.Errorf("wave %d has %d probes of node %s", i, n, node)
+			}
+		}
+	}
+	if len(asked) != len(all) || len(list) > len(all)/2/waveNode+waveElement {
+		t.Errorf("%d of %d are asked, in %d waves", len(asked), len(all), len(list))
+	}
+	if few := waves(all[:waveElement]); len(few) != 1 {
+		t.Errorf("few go out in %d waves", len(few))
+	}
+}
+
+// An owner has a few rounds under way, and holds nobody else up.
+func TestRoundsOfAnOwnerAreBounded(t *testing.T) {
+	var r rounds
+	var leave func()
+	for range ownerRounds {
+		var err error
+		if leave, err = r.take(t.Context(), "alice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.take(gone, "alice"); err == nil {
+		t.Error("there is one more")
+	}
+	for _, other := range []string{"", "", ""} {
+		if _, err := r.take(gone, other); err != nil {
+			t.Errorf("an administrator waits: %v", err)
+		}
+	}
+	if _, err := r.take(t.Context(), "bob"); err != nil {
+		t.Error(err)
+	}
+	leave()
+	if _, err := r.take(t.Context(), "alice"); err != nil {
+		t.Error(err)
 	}
 }

@@ -31,6 +31,7 @@ type Manager struct {
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
 	restraints restraints
 	faults     schedule
+	rounds     rounds // of checks
 }
 
 // known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and
