@@ -84,6 +84,7 @@ stores the first and the last four are kept. Afterwards start the platform with 
 
 Nodes may have what the backup does not know: networks that were made after it. They hold it, and remove
 nothing of it before you say so (` + "`polyplane get networks`" + ` shows it, and what can be done).
+Tokens that were revoked after it stay revoked; those that were made after it are lost.
 
 With --empty the store is set aside and nothing put in its place: for ` + "`polyplane recover --from-nodes`" + `.`,
 		Example: "  polyplane restore /var/lib/polyplane/default/backups/auto-20261122T120000Z.backup",

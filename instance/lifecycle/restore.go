@@ -71,6 +71,9 @@ func (r *Restore) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := instance.ReadRevoked(r.Dirs); err != nil {
+		return err
+	}
 	if _, err := stopUnit(r.Dirs); err != nil {
 		return err
 	}
@@ -96,6 +99,9 @@ func (r *Restore) Run(ctx context.Context) error {
 			fmt.Fprintf(r.Out, "It lacks %s, whose records were damaged when it was made: what nodes have of them "+
 				"is held, and not removed.\n", strings.Join(backup.Lacks, ", "))
 		}
+		if err := r.tellTokens(backup); err != nil {
+			return err
+		}
 	} else {
 		fmt.Fprintln(r.Out, "There is no store now; the next start makes an empty one.")
 	}
@@ -111,6 +117,27 @@ func (r *Restore) Run(ctx context.Context) error {
 	fmt.Fprintf(r.Out, "  %s\n", instance.Command(r.Dirs.Name, "up -d"))
 	if backup == nil {
 		fmt.Fprintf(r.Out, "  %s\n", instance.Command(r.Dirs.Name, "recover --from-nodes"))
+	}
+	return nil
+}
+
+// tellTokens tells of the backup's tokens that were revoked since: the next start of the manager takes none of them.
+func (r *Restore) tellTokens(b *store.Backup) error {
+	revoked, err := instance.ReadRevoked(r.Dirs)
+	if err != nil {
+		return err
+	}
+	tokens := b.Tokens()
+	var names []string
+	for _, t := range revoked.Apply(tokens) {
+		whose := "for a host"
+		if t.User != "" {
+			whose = fmt.Sprintf("user %s, %s", t.User, t.Role)
+		}
+		names = append(names, fmt.Sprintf("%s (%s)", t.ID, whose))
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(r.Out, "Tokens that were revoked since stay revoked: %s.\n", strings.Join(names, ", "))
 	}
 	return nil
 }

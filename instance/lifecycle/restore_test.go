@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/store"
 	"github.com/polyplane/polyplane/trust"
 )
@@ -91,5 +93,32 @@ func TestFilesArePutBackWhole(t *testing.T) {
 	}
 	if matches, _ := filepath.Glob(path + ".*"); len(matches) != 1 || matches[0] != path+".damaged" {
 		t.Errorf("beside it are %v", matches)
+	}
+}
+
+// Whoever restores a backup of before tokens were revoked is told that these stay revoked, and nothing of the others.
+func TestRestoreTellsOfRevokedTokens(t *testing.T) {
+	var out bytes.Buffer
+	r := &Restore{Dirs: instance.Dirs{Name: "test", Data: t.TempDir()}, Out: &out}
+	b := &store.Backup{Keys: map[string][]byte{"documents/access": []byte(`{"layout":1,"value":{"tokens":[
+		{"id":"good","user":"al","role":"owner","hash":""},{"id":"since","user":"eve","role":"admin","hash":""},
+		{"id":"host","hash":""},{"id":"before","user":"bo","revoked":"2026-01-02T03:04:05Z","hash":""}]}}`)}}
+	if err := r.tellTokens(b); err != nil || out.Len() > 0 {
+		t.Errorf("where nothing was revoked it says %q, %v", out.String(), err)
+	}
+	revoked, err := instance.ReadRevoked(r.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens []model.StoredToken
+	for _, id := range []string{"since", "host", "before"} {
+		tokens = append(tokens, model.StoredToken{Token: model.Token{ID: id, Revoked: time.Now()}})
+	}
+	if err := revoked.Keep(tokens); err != nil {
+		t.Fatal(err)
+	}
+	const want = "Tokens that were revoked since stay revoked: since (user eve, admin), host (for a host).\n"
+	if err := r.tellTokens(b); err != nil || out.String() != want {
+		t.Errorf("it says %q, %v; want %q", out.String(), err, want)
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
@@ -160,10 +162,16 @@ func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) 
 		}
 		return api.NotFound("there is no token %s", id)
 	})
-	if err == nil {
-		g.event(model.Info, "token/"+id, "TokenRevoked", "was revoked", "")
+	if err != nil {
+		return revoked, err
 	}
-	return revoked, err
+	g.event(model.Info, "token/"+id, "TokenRevoked", "was revoked", "")
+	// The store has made room for this on a full disk.
+	if err := g.revoked.Keep([]model.StoredToken{{Token: revoked}}); err != nil {
+		return revoked, api.Unavailable(fmt.Errorf("token %s is revoked, but would be good again after a `restore` of "+
+			"an earlier backup; revoke it once more when this is mended: %w", id, err))
+	}
+	return revoked, nil
 }
 
 // changeAccess changes who may come in. What f makes of it is stored, or nothing has changed.
@@ -177,6 +185,7 @@ func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) er
 	if err != nil {
 		return storeProblem(err)
 	}
+	g.revoked.Apply(access.Tokens)
 	if err := f(&access); err != nil {
 		return err
 	}
@@ -195,6 +204,28 @@ func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) er
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.takeAccess(access, revision)
+}
+
+// loadAccess takes over what is stored as the manager starts. Tokens that were revoked are so whatever the store says:
+// it may be an earlier one that was put back.
+func (g *gate) loadAccess(ctx context.Context) (err error) {
+	if g.revoked, err = instance.ReadRevoked(g.dirs); err != nil {
+		return err
+	}
+	access, _, err := g.store.Access(ctx)
+	if err != nil {
+		return err
+	}
+	kept := g.revoked.Apply(access.Tokens)
+	for i := range kept {
+		g.event(model.Info, "token/"+kept[i].ID, "TokenStaysRevoked",
+			"was revoked after the time that the store is of, and stays so", "")
+	}
+	// Earlier versions kept no list; and a power cut may have come before it was written.
+	if err := g.revoked.Keep(access.Tokens); err != nil {
+		slog.Warn("revoked tokens would be good again after a restore of an earlier backup", "error", err)
+	}
+	return g.takeAccess(access, 0)
 }
 
 // takeAccess takes over what is stored. The caller holds the locks, or nobody knows the manager yet.

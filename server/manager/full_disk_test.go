@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +44,12 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 		if _, err := f.Apply(t.Context(), net, model.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := m.changeAccess(t.Context(), func(a *model.Access) error {
+		a.Tokens = append(a.Tokens, model.StoredToken{Token: model.Token{ID: "x", User: "bob", Role: model.RoleOwner}})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	fillDisk(t, disk)
 
@@ -91,11 +96,7 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 	if _, err := m.SetQuota(t.Context(), model.QuotaOfOwner, "bob", quota); err != nil {
 		t.Errorf("quota: %v", err)
 	}
-	if err := m.changeAccess(t.Context(), func(a *model.Access) error { // as a token is revoked
-		a.Tokens = append(a.Tokens, model.StoredToken{Token: model.Token{ID: "x", User: "bob", Role: model.RoleOwner,
-			Revoked: time.Now()}})
-		return nil
-	}); err != nil {
+	if _, err := m.RevokeToken(t.Context(), "x"); err != nil {
 		t.Errorf("token: %v", err)
 	}
 	if err := m.Delete(bob, "atk", false); err != nil {
@@ -122,8 +123,12 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 	if q, err := st.Quotas(t.Context()); err != nil || q.Owners["bob"].Networks != 1 {
 		t.Errorf("the quotas are %+v, %v", q, err)
 	}
-	if a, _, err := st.Access(t.Context()); err != nil || len(a.Tokens) != 1 {
+	if a, _, err := st.Access(t.Context()); err != nil || len(a.Tokens) != 1 || a.Tokens[0].Revoked.IsZero() {
 		t.Errorf("the tokens are %+v, %v", a, err)
+	}
+	if revoked, err := instance.ReadRevoked(dirs); err != nil ||
+		len(revoked.Apply([]model.StoredToken{{Token: model.Token{ID: "x"}}})) != 1 {
+		t.Errorf("the list of revoked tokens lacks one (%v)", err)
 	}
 	if kept, err := st.Restraints(t.Context()); err != nil || len(kept) != 2 {
 		t.Errorf("kept is %v, %v", kept, err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/trust"
@@ -25,6 +26,7 @@ type Outside struct {
 type gate struct {
 	*known
 	outside *Outside // nil if nobody outside this machine is served
+	revoked *instance.Revoked
 
 	door    sync.RWMutex
 	keys    map[string]*key        // by the token's ID

@@ -124,11 +124,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		return nil, err
 	}
 	slices.SortFunc(m.restraints.list, byElement)
-	access, _, err := st.Access(ctx)
-	if err == nil {
-		err = m.takeAccess(access, 0)
-	}
-	if err != nil {
+	if err := m.loadAccess(ctx); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}
 	records, damaged, revision, err := st.Load(ctx)

@@ -13,6 +13,9 @@ import (
 
 const accessDocument = "access"
 
+// documentKeys is what the keys of documents begin with, behind the prefix.
+const documentKeys = "documents/"
+
 // ErrMoved tells that somebody else has written meanwhile.
 var ErrMoved = errors.New("it was changed by somebody else meanwhile; try again")
 
@@ -26,6 +29,15 @@ func (s *Store) Access(ctx context.Context) (out model.Access, version int64, er
 		return out, 0, nil
 	}
 	return out, resp.Kvs[0].ModRevision, decodeDocument("tokens and members", resp.Kvs[0].Value, &out)
+}
+
+// Tokens are those that a backup has. A damaged entry has none: the store that is made of it says what is wrong.
+func (b *Backup) Tokens() []model.StoredToken {
+	var access model.Access
+	if decodeDocument("tokens and members", b.Keys[documentKeys+accessDocument], &access) != nil {
+		return nil
+	}
+	return access.Tokens
 }
 
 // PutAccess replaces what Access read, if it is still of that version, in one step: of two who use up one token, one

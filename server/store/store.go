@@ -85,7 +85,7 @@ func (s *Store) pointerKey(network string) string { return s.prefix + "networks/
 // chunksKey ends with a slash, which no network's name contains. So no network's chunks are below another's.
 func (s *Store) chunksKey(network string) string { return s.prefix + "records/" + network + "/" }
 
-func (s *Store) documentKey(name string) string { return s.prefix + "documents/" + name }
+func (s *Store) documentKey(name string) string { return s.prefix + documentKeys + name }
 
 func (s *Store) layoutKey() string { return s.prefix + "layout" }
 
