@@ -168,7 +168,7 @@ func (f *elementFiles) unpack(file archive.File, content io.Reader) error {
 		}
 	}
 	temporary := filepath.Join(path.Dir(file.Path), ".polyplane-new")
-	if err := f.root.RemoveAll(temporary); err != nil {
+	if err := f.clear(temporary); err != nil {
 		return err
 	}
 	w, err := f.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -66,6 +67,19 @@ func (f *elementFiles) setAside(path, what string) error {
 	}
 	f.moved = append(f.moved, fmt.Sprintf("/%s, which was %s, is now /%s: it was in the way", path, what, aside))
 	return nil
+}
+
+// clear makes way for a file. A directory is set aside and not removed, unless it is empty: removing takes a descriptor
+// for each level, of which the element could make more than the agent has for all of the node.
+func (f *elementFiles) clear(path string) error {
+	err := f.root.Remove(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if info, lstat := f.root.Lstat(path); lstat != nil || !info.IsDir() {
+		return err
+	}
+	return f.setAside(path, "a directory")
 }
 
 // clearMounts sets aside whatever keeps runc from mounting the machine's shared files.

@@ -233,7 +233,7 @@ func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid in
 		return nil
 	}
 	temporary := path + ".polyplane-new"
-	if err := f.root.RemoveAll(temporary); err != nil {
+	if err := f.clear(temporary); err != nil {
 		return err
 	}
 	if info, err := f.root.Lstat(path); err == nil && info.IsDir() {
@@ -380,7 +380,7 @@ func (f *elementFiles) furnish(job *control.Job) error {
 		if userFiles[path] && !f.regular(path) {
 			// runc reads these to look users up. If one were a pipe, runc would wait forever for somebody to write into
 			// it.
-			if err := f.root.RemoveAll(path); err != nil {
+			if err := f.clear(path); err != nil {
 				return err
 			}
 		}
