@@ -173,7 +173,10 @@ func withBlock(text, empty, lines string) string {
 	before, rest, there := strings.Cut(text, blockBegins+"\n")
 	after := ""
 	if there {
-		if _, after, _ = strings.Cut(rest, blockEnds); strings.HasPrefix(after, "\n") {
+		var ended bool
+		if _, after, ended = strings.Cut(rest, blockEnds); !ended {
+			after = notOurs(rest, lines)
+		} else if strings.HasPrefix(after, "\n") {
 			after = after[1:]
 		}
 	} else if before == empty {
@@ -189,6 +192,30 @@ func withBlock(text, empty, lines string) string {
 		before += "\n"
 	}
 	return before + blockBegins + "\n" + lines + blockEnds + "\n" + after
+}
+
+// notOurs is the text behind the mark at the beginning of polyplane's lines, where the one at their end is lost, without
+// the lines that are polyplane's as far as anybody can tell: those that begin it and have a name that lines have.
+func notOurs(text, lines string) string {
+	names := map[string]bool{}
+	for line := range strings.Lines(lines) {
+		if words := strings.Fields(line); len(words) == 2 {
+			names[words[1]] = true
+		}
+	}
+	kept := ""
+	for rest := text; rest != ""; {
+		line, after, whole := strings.Cut(rest, "\n")
+		words := strings.Fields(line)
+		if !whole || len(words) != 2 {
+			return kept + rest
+		}
+		if !names[words[1]] {
+			kept += line + "\n"
+		}
+		rest = after
+	}
+	return kept
 }
 
 func hostLines(names []model.NamedAddresses) string {

@@ -19,7 +19,15 @@ func TestBlocks(t *testing.T) {
 		{block("nameserver 192.0.2.1\n"), firstResolv, "", firstResolv},
 		{"nameserver 9.9.9.9\n", firstResolv, "", "nameserver 9.9.9.9\n"},
 		{"nameserver 9.9.9.9\n" + block("x\n"), firstResolv, "", "nameserver 9.9.9.9\n"},
-		{"cut\n" + blockBegins + "\nthe rest is lost", "", "a\n", "cut\n" + block("a\n")},
+		// Without the mark at its end, what polyplane cannot have written stays, and all behind it.
+		{"cut\n" + blockBegins + "\nthe rest stays", "", "a\n", "cut\n" + block("a\n") + "the rest stays"},
+		{blockBegins + "\n10.0.0.1 r1\nfd00::1 r1\n# mine\n192.0.2.1 x\n\n", "", "10.0.0.2 r1\n",
+			block("10.0.0.2 r1\n") + "# mine\n192.0.2.1 x\n\n"},
+		{blockBegins + "\n10.0.0.1 r1\n1.2.3.4 myown\n", "", "10.0.0.1 r1\n10.0.0.2 r2\n",
+			block("10.0.0.1 r1\n10.0.0.2 r2\n") + "1.2.3.4 myown\n"},
+		{blockBegins + "\n10.0.0.1 r1\n10.0.0", "", "10.0.0.1 r1\n", block("10.0.0.1 r1\n") + "10.0.0"},
+		{blockBegins + "\nnameserver 192.0.2.1\nsearch lan\n", firstResolv, "nameserver 192.0.2.1\n",
+			block("nameserver 192.0.2.1\n") + "search lan\n"},
 	} {
 		got := withBlock(c.text, c.empty, c.lines)
 		if got != c.want {
