@@ -6,7 +6,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -44,7 +47,27 @@ type Detail struct {
 
 func (d Detail) String() string {
 	const unset = "unset"
-	return fmt.Sprintf("%s: %s → %s", d.Field, cmp.Or(d.Old, unset), cmp.Or(d.New, unset))
+	return visible(fmt.Sprintf("%s: %s → %s", d.Field, cmp.Or(d.Old, unset), cmp.Or(d.New, unset)))
+}
+
+// visible is a text in one line, without what writes to a terminal or hides a part of it: values are somebody else's.
+func visible(s string) string {
+	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError }
+	if strings.IndexFunc(s, bad) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case bad(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // Changes are in an order in which they can be read and made: first what goes, from the links to the elements; then
@@ -239,6 +262,7 @@ func (cs Changes) Format(colour bool) string {
 			mark, paint = "-", red
 		}
 		for _, line := range c.lines() {
+			line = visible(line)
 			if colour {
 				fmt.Fprintf(&b, "%s%s%s %s\n", paint, mark, plain, line)
 			} else {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -289,5 +290,27 @@ func TestColours(t *testing.T) {
 	net.Elements[0].CPU = 1000
 	if got := Diff(duo(), net).Format(true); !strings.HasPrefix(got, "\x1b[33m~\x1b[0m r1.cpu") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Whoever looks at a stranger's file has nothing written to his terminal, and no line of it hidden or made up.
+func TestControlCharactersAreShown(t *testing.T) {
+	old := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host}}}
+	next := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host}}}
+	next.Elements[0].Run = "a\x1b]0;title\a\x1b[2K\n+ line\u202e\u009b\xff"
+	next.Elements[0].Env = map[string]string{"A": "b\r"}
+	for _, was := range []model.Network{{}, old} {
+		changes := Diff(was, next)
+		got := changes.Format(false)
+		for _, c := range changes {
+			for _, d := range c.Details {
+				got += d.String() + "\n"
+			}
+		}
+		if i := strings.IndexFunc(strings.ReplaceAll(got, "\n", ""), unicode.IsControl); i >= 0 ||
+			strings.ContainsAny(got, "\u202e\xff") || strings.Contains(got, "\n+ line") ||
+			!strings.Contains(got, `a\x1b]0;title\a\x1b[2K\n+ line\u202e\u009b\xff`) {
+			t.Errorf("it is shown as %q", got)
+		}
 	}
 }
