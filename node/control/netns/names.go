@@ -194,8 +194,9 @@ func withBlock(text, empty, lines string) string {
 	return before + blockBegins + "\n" + lines + blockEnds + "\n" + after
 }
 
-// notOurs is the text behind the mark at the beginning of polyplane's lines, where the one at their end is lost, without
-// the lines that are polyplane's as far as anybody can tell: those that begin it and have a name that lines have.
+// notOurs is the text behind the mark at the beginning of polyplane's lines, where the one at their end is lost. It is
+// without the lines that are polyplane's as far as anybody can tell: those that begin it and have a name that lines
+// have.
 func notOurs(text, lines string) string {
 	names := map[string]bool{}
 	for line := range strings.Lines(lines) {
