@@ -62,6 +62,9 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := c.tellOutside(&files); err != nil {
+				return err
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
@@ -134,6 +137,9 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			}
 			networks, err := c.readNetworks(cmd.Context(), &files)
 			if err != nil {
+				return err
+			}
+			if err := c.tellOutside(&files); err != nil {
 				return err
 			}
 			cl, err := c.connect()

@@ -96,6 +96,29 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 	return networks, err
 }
 
+// mostOutside is how many files from elsewhere are told.
+const mostOutside = 16
+
+// tellOutside says which files of elsewhere the networks take: a file of somebody else's may name any that its reader
+// can read.
+func (c *CLI) tellOutside(f *fileFlags) error {
+	var all []string
+	for _, d := range f.from {
+		all = append(all, d.Outside()...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	for i, s := range all {
+		if i == mostOutside {
+			s = fmt.Sprintf("and %d more are read from outside of their file's directory", len(all)-i)
+		}
+		if _, err := fmt.Fprintf(c.Err, "note: %s\n", oneLine(s)); err != nil || i == mostOutside {
+			return err
+		}
+	}
+	return nil
+}
+
 // located adds to a refusal the lines of the files that it is about, in the form in which mistakes of the files are
 // told.
 func (f *fileFlags) located(err error) error {

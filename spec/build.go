@@ -27,6 +27,7 @@ type builder struct {
 	readTree func(string) ([]TreeFile, error)
 	dir      string
 	trees    map[string][]TreeFile // what was read, since many elements may be given the same
+	outside  []string              // what is read from elsewhere than below dir, in words
 
 	net                    model.Network
 	elements, links, edges []place
@@ -274,6 +275,7 @@ func (b *builder) config(router, said string, c form.Config, software model.Soft
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(b.dir, path)
 			}
+			b.noteOutside("config of router "+router, path)
 			data, err := b.readFile(path)
 			if err != nil {
 				b.fail(item.Node, "config of router %s: %v; paths are relative to the file that names them", router,

@@ -54,7 +54,7 @@ func (b *builder) contents(of string, files form.Files) map[string]model.File {
 	all := map[string]model.File{}
 	for i := range files {
 		item := &files[i]
-		added, err := b.content(item)
+		added, err := b.content(of, item)
 		if err != nil {
 			b.failAt(tokenOf(item.Node), "files of %s: %s: %v", of, model.Shorten(item.Name, model.MaxName), err)
 			continue
@@ -70,7 +70,7 @@ func (b *builder) contents(of string, files form.Files) map[string]model.File {
 }
 
 // content is what one entry puts into an element.
-func (b *builder) content(item *form.Item[form.File]) (map[string]model.File, error) {
+func (b *builder) content(of string, item *form.Item[form.File]) (map[string]model.File, error) {
 	f, said := &item.Value, 0
 	for _, is := range []bool{f.File != "", f.Text != nil, f.Base64 != nil} {
 		if is {
@@ -93,6 +93,7 @@ func (b *builder) content(item *form.Item[form.File]) (map[string]model.File, er
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(b.dir, name)
 	}
+	b.noteOutside("files of "+of+": "+item.Name, name)
 	files, known := b.trees[name]
 	if !known {
 		var err error
@@ -117,6 +118,28 @@ func (b *builder) content(item *form.Item[form.File]) (map[string]model.File, er
 		all[at] = model.FileOf(files[i].Content, mode)
 	}
 	return all, nil
+}
+
+// noteOutside notes that something is read from elsewhere than the directory of the file and those below, links
+// resolved. Somebody else may have written the file, and whoever applies it may read what the other may not.
+func (b *builder) noteOutside(what, path string) {
+	at, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		at, err = filepath.Abs(at)
+	}
+	if err != nil {
+		return // reading it says what is wrong
+	}
+	dir, err := filepath.EvalSymlinks(b.dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err == nil {
+		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
+			return
+		}
+	}
+	b.outside = append(b.outside, fmt.Sprintf("%s is read from %s, outside of the file's directory", what, at))
 }
 
 // putContents writes the files that are put into an element.

@@ -79,6 +79,9 @@ type Document struct {
 	builder *builder
 }
 
+// Outside says what the network takes from files that are not below the directory of the file that names them.
+func (d Document) Outside() []string { return d.builder.outside }
+
 // Documents is Parse for callers that will ask later where in the file something stands.
 func Documents(name string, data []byte, opts Options) ([]Document, error) {
 	src := source{name: name, data: data}
