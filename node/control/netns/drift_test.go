@@ -228,6 +228,7 @@ func TestDriftIsPutRight(t *testing.T) {
 				t.Errorf("apply said %q: want %q", got, "r2: "+test.want)
 			}
 			n.untouched(t, before, test.except)
+			n.settled(t, []control.Job{*r2})
 			n.auditAll(t)
 			if more := changes(n.apply(t, jobs)); len(more) != 0 {
 				t.Errorf("the next apply still changed %v", more)
