@@ -89,31 +89,24 @@ func (r *responders) openOne(what model.Responder, life time.Duration) error {
 	if len(what.ID.String())+len(what.Secret) > maxAnswer {
 		return fmt.Errorf("the names and the secret are longer than %d bytes", maxAnswer)
 	}
-	r.mu.Lock()
-	old := r.running[what.ID]
-	delete(r.running, what.ID)
-	r.mu.Unlock()
-	if old != nil {
-		old.close()
-	}
-	x := &responder{}
-	err := r.enter(what.ID, func() error {
-		for _, family := range []string{"udp4", "udp6"} {
-			c, err := listen(family, fmt.Sprintf(":%d", model.ProbePort))
-			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
-				continue // the element, or the kernel, does not have this family
+	var x *responder
+	err := r.enter(what.ID, func() (err error) {
+		// A port is free some time after its socket was closed, while somebody still reads from that, and others may open
+		// a responder here at the same time.
+		for until := time.Now().Add(portFree); ; time.Sleep(10 * time.Millisecond) {
+			r.mu.Lock()
+			old := r.running[what.ID]
+			delete(r.running, what.ID)
+			r.mu.Unlock()
+			if old != nil {
+				old.close()
 			}
-			if err != nil {
+			if x, err = listenForProbes(); !errors.Is(err, unix.EADDRINUSE) || time.Now().After(until) {
 				return err
 			}
-			x.conns = append(x.conns, c)
 		}
-		return nil
 	})
 	if err != nil {
-		for _, c := range x.conns {
-			c.Close()
-		}
 		return fmt.Errorf("element %s: listen for probes: %w", what.ID, err)
 	}
 	for _, c := range x.conns {
@@ -136,6 +129,28 @@ func (r *responders) openOne(what model.Responder, life time.Duration) error {
 	}
 	r.running[what.ID] = x
 	return nil
+}
+
+// portFree is how long at most the port of an earlier responder is waited for.
+const portFree = 2 * time.Second
+
+// listenForProbes opens a responder's sockets in the calling thread's namespace, of each family that it has.
+func listenForProbes() (*responder, error) {
+	x := &responder{}
+	for _, family := range []string{"udp4", "udp6"} {
+		c, err := listen(family, fmt.Sprintf(":%d", model.ProbePort))
+		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue // the element, or the kernel, does not have this family
+		}
+		if err != nil {
+			for _, c := range x.conns {
+				c.Close()
+			}
+			return nil, err
+		}
+		x.conns = append(x.conns, c)
+	}
+	return x, nil
 }
 
 // listen opens a UDP socket in the calling thread's namespace. Each datagram it reads says to which address it was

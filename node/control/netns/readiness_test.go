@@ -107,7 +107,8 @@ func TestStoppedDaemonIsNotReady(t *testing.T) {
 	jobs[0].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 	for _, daemon := range []string{"ospfd", "zebra"} {
-		n.run(t, jobs[0].ID, "sh", "-c", "kill -STOP $(cat /run/frr/"+daemon+".pid)")
+		n.run(t, jobs[0].ID, "sh", "-c", "p=$(cat /run/frr/"+daemon+".pid); kill -STOP $p; "+
+			"until grep -q '^State:.T' /proc/$p/status; do sleep 0.01; done")
 		n.lookAtAll(true)
 		began := time.Now()
 		results := n.Apply(t.Context(), jobs)
