@@ -2,16 +2,15 @@ package cli
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // style is how a cell is painted on a terminal.
@@ -156,28 +155,8 @@ func (t *table) drop(column int) {
 	}
 }
 
-// printable writes out characters that a terminal would act upon, or not show. Names and messages come from anywhere,
-// and must not be able to control the user's terminal.
-func printable(s string) string {
-	bad := func(r rune) bool {
-		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) || r == utf8.RuneError
-	}
-	if strings.IndexFunc(s, bad) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case bad(r):
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// printable keeps names and messages, which come from anywhere, from controlling the user's terminal. They may have lines.
+func printable(s string) string { return model.Printable(s, "\n\t") }
 
 // writeRow writes one row; empty is what stands in an empty field.
 func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty string) {

@@ -1,9 +1,5 @@
 package model
 
-import (
-	"strings"
-)
-
 // How large a network may be. Files and requests are held to the same numbers, whoever writes them. These numbers bound
 // the work and the memory that one document can take of the manager and of a node.
 const (
@@ -49,14 +45,6 @@ const MaxProblems = 100
 
 // MaxMessage bounds, in bytes, what is told of one problem: its message quotes what is wrong.
 const MaxMessage = 1000
-
-// Shorten cuts a text to at most so many bytes. The sign that shows the cut comes on top.
-func Shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
 
 // Size is about how many bytes the network's description takes, its configuration files included: what a quota of
 // stored bytes counts.

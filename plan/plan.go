@@ -6,10 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -50,25 +47,8 @@ func (d Detail) String() string {
 	return visible(fmt.Sprintf("%s: %s → %s", d.Field, cmp.Or(d.Old, unset), cmp.Or(d.New, unset)))
 }
 
-// visible is a text in one line, without what writes to a terminal or hides a part of it: values are somebody else's.
-func visible(s string) string {
-	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError }
-	if strings.IndexFunc(s, bad) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == utf8.RuneError:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case bad(r):
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// visible keeps values, which are somebody else's, in one line and from controlling a terminal.
+func visible(s string) string { return model.Printable(s, "") }
 
 // Changes are in an order in which they can be read and made: first what goes, from the links to the elements; then
 // what changes; then what comes, from the elements to the links. So a link that goes frees its name and interfaces for
