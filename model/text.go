@@ -20,7 +20,8 @@ func Shorten(text string, most int) string {
 // they are.
 func Printable(s, keep string) string {
 	bad := func(r rune) bool {
-		return (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) && !strings.ContainsRune(keep, r) || r == utf8.RuneError
+		return r == utf8.RuneError ||
+			(unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) && !strings.ContainsRune(keep, r)
 	}
 	if strings.IndexFunc(s, bad) < 0 {
 		return s

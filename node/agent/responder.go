@@ -91,8 +91,8 @@ func (r *responders) openOne(what model.Responder, life time.Duration) error {
 	}
 	var x *responder
 	err := r.enter(what.ID, func() (err error) {
-		// A port is free some time after its socket was closed, while somebody still reads from that, and others may open
-		// a responder here at the same time.
+		// A port is free some time after its socket was closed, while somebody still reads from that, and others may
+		// open a responder here at the same time.
 		for until := time.Now().Add(portFree); ; time.Sleep(10 * time.Millisecond) {
 			r.mu.Lock()
 			old := r.running[what.ID]
