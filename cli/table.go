@@ -155,7 +155,8 @@ func (t *table) drop(column int) {
 	}
 }
 
-// printable keeps names and messages, which come from anywhere, from controlling the user's terminal. They may have lines.
+// printable keeps names and messages, which come from anywhere, from controlling the user's terminal. They may have
+// lines.
 func printable(s string) string { return model.Printable(s, "\n\t") }
 
 // writeRow writes one row; empty is what stands in an empty field.

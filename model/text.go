@@ -16,8 +16,8 @@ func Shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// Printable writes out, as Go and C do, the characters that a terminal would act upon or not show. Those in keep stay as
-// they are.
+// Printable writes out, as Go and C do, the characters that a terminal would act upon or not show. Those in keep stay
+// as they are.
 func Printable(s, keep string) string {
 	bad := func(r rune) bool {
 		return r == utf8.RuneError ||
