@@ -30,7 +30,7 @@ func TestLimitsBite(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 40, 2)
 	jobs[0].Element.Memory, jobs[0].Element.Processes, jobs[0].Element.Disk = 32<<20, 64, 16<<20
-	n.apply(t, jobs)
+	n.awaitPhases(t, jobs, model.PhaseRunning) // what starts a router ends, and the router with it, when it cannot fork
 	bad, good := jobs[0].ID, jobs[1].ID
 	pid := n.pidOf(t, good)
 	fine := func(after string) {
