@@ -69,6 +69,9 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := c.bringImages(cmd.Context(), cl, networks, false); err != nil {
+				return err
+			}
 			planned, err := c.planAll(cmd.Context(), cl, networks, options)
 			if err != nil {
 				return files.located(err)
@@ -316,6 +319,9 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, options model.ApplyOptions,
 	wait bool, timeout time.Duration) error {
 	begin := c.Now()
+	if err := c.bringImages(ctx, cl, networks, true); err != nil {
+		return err
+	}
 	direct, err := allNew(ctx, cl, networks)
 	if err != nil {
 		return wrap(ctx, cl, err, ref{})

@@ -25,6 +25,7 @@ type Client interface {
 	Introducer
 	Rescuer
 	Carrier
+	Imager
 }
 
 var _ Client = (*client.Client)(nil)
@@ -36,6 +37,14 @@ type Lister interface {
 	Elements(ctx context.Context, network string) ([]model.ElementView, error)
 	Links(ctx context.Context, network string) ([]model.LinkStatus, error)
 	Dump(ctx context.Context, network string) (model.Dump, error)
+}
+
+// Imager keeps images.
+type Imager interface {
+	Images(ctx context.Context) ([]model.Image, error)
+	NameImage(ctx context.Context, id, name string) (model.Image, error)
+	PutImage(ctx context.Context, id, name string, size int64, content io.Reader) (model.Image, error)
+	RemoveImage(ctx context.Context, of string) (model.Image, error)
 }
 
 // Keeper keeps networks, and changes them.

@@ -31,6 +31,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.watchCommand(),
 
 		c.trashCommand(),
+		c.imageCommand(),
 		c.recoverCommand(),
 
 		c.getCommand(),

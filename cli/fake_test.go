@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -29,7 +30,9 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // fake is an instance in memory.
 type fake struct {
-	down     bool // the instance does not run
+	images   []model.Image
+	sent     []model.Network // what was applied
+	down     bool            // the instance does not run
 	dump     model.Dump
 	records  map[string]model.Record
 	events   []model.Event
@@ -260,6 +263,9 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 			result.Record = before
 		}
 	}
+	if !o.DryRun {
+		f.sent = append(f.sent, n)
+	}
 	if !o.DryRun && result.Changed {
 		o.Base = d.Base
 		f.applied = append(f.applied, o)
@@ -274,6 +280,38 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 		}
 	}
 	return result
+}
+
+func (f *fake) Images(context.Context) ([]model.Image, error) { return f.images, nil }
+
+func (f *fake) NameImage(_ context.Context, id, name string) (model.Image, error) {
+	for i := range f.images {
+		if f.images[i].ID == id {
+			f.images[i].Names = append(f.images[i].Names, name)
+			return f.images[i], nil
+		}
+	}
+	return model.Image{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no image"}
+}
+
+func (f *fake) PutImage(_ context.Context, id, name string, size int64, r io.Reader) (model.Image, error) {
+	n, err := io.Copy(io.Discard, r)
+	if err == nil && n != size {
+		err = fmt.Errorf("%d bytes were sent, and %d announced", n, size)
+	}
+	is := model.Image{ID: id, Names: []string{name}, Size: model.Bytes(n), Unpacked: 1 << 20, Files: 1}
+	f.images = append(f.images, is)
+	return is, err
+}
+
+func (f *fake) RemoveImage(_ context.Context, of string) (model.Image, error) {
+	for i, is := range f.images {
+		if slices.Contains(is.Names, of) {
+			f.images = slices.Delete(f.images, i, i+1)
+			return is, nil
+		}
+	}
+	return model.Image{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no image " + of}
 }
 
 func (f *fake) Trash(context.Context) (model.TrashList, error) { return f.trash, nil }

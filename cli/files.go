@@ -69,6 +69,9 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 			}
 			for _, d := range documents {
 				n := d.Network
+				if err := placeImages(&n, s.name); err != nil {
+					return nil, badFile(err)
+				}
 				if first, twice := from[n.Name]; twice && first != s.name {
 					problems = append(problems,
 						fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
@@ -187,6 +190,9 @@ func renamed(all []model.Network, names []string) ([]model.Network, error) {
 	return out, nil
 }
 
+// stdinName is what standard input is called where a file would be.
+const stdinName = "standard input"
+
 // source is a file that networks are read from.
 type source struct {
 	name string
@@ -203,7 +209,7 @@ func (c *CLI) sources(ctx context.Context, path string) ([]source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read standard input: %w", err)
 		}
-		return []source{{"standard input", data}}, nil
+		return []source{{stdinName, data}}, nil
 	}
 	info, err := os.Stat(path)
 	if err != nil {

@@ -56,6 +56,9 @@ func (d Dirs) Reserve() string { return filepath.Join(d.Data, "etcd.reserve") }
 // Backups is where the backups are that are made by themselves.
 func (d Dirs) Backups() string { return filepath.Join(d.Data, "backups") }
 
+// Images is where the manager keeps images.
+func (d Dirs) Images() string { return filepath.Join(d.Data, "images") }
+
 // What Kept names.
 const (
 	SettingsFile  = "settings.json"
@@ -109,6 +112,12 @@ func (d NodeDirs) Usual() string { return filepath.Join(d.Data, "usual.json") }
 func (d NodeDirs) Evidence(id model.ID) string {
 	return filepath.Join(d.Data, "evidence", id.Network, id.Element+".pcapng")
 }
+
+// Images is where a node keeps the images of its elements.
+func (d NodeDirs) Images() string { return filepath.Join(d.Data, "images") }
+
+// ImageMounts is where a node's images are mounted.
+func (d NodeDirs) ImageMounts() string { return filepath.Join(d.Run, "images") }
 
 // NodeNamespace is where a simulated node's own network namespace is mounted.
 func (d NodeDirs) NodeNamespace() string { return filepath.Join(d.Run, "node.net") }

@@ -41,6 +41,17 @@ func probeDelay() error {
 	return fmt.Errorf("its kernel %s refuses a netem: %w", release(), errs[0])
 }
 
+// ProbeIDMappedLayers returns why this kernel shows no layers of an overlay with other user IDs: it does so since Linux
+// 5.19 (Documentation/filesystems/idmappings.rst).
+func ProbeIDMappedLayers() error {
+	var major, minor int
+	if n, _ := fmt.Sscanf(release(), "%d.%d", &major, &minor); n == 2 && (major > 5 || major == 5 && minor >= 19) {
+		return nil
+	}
+	return fmt.Errorf("its kernel %s has no overlays with layers of other user IDs, which images need: Linux 5.19 has",
+		release())
+}
+
 // release is the first two numbers of the running kernel's version.
 func release() string {
 	var u unix.Utsname

@@ -18,6 +18,7 @@ const (
 	FeatureFiles    Feature = "files"    // that are put into elements
 	FeatureRoutes   Feature = "routes"   // of elements, which planes of forwarding can follow
 	FeatureEnter    Feature = "enter"    // elements' network namespaces, by planes of forwarding
+	FeatureImage    Feature = "image"    // that elements are made from
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -188,6 +189,9 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if len(e.Contents) > 0 {
 			ask(e.Control.Feature(), FeatureFiles)
+		}
+		if e.Image != "" {
+			ask(e.Control.Feature(), FeatureImage)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

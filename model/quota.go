@@ -14,6 +14,8 @@ type Quota struct {
 	CPU      CPU   `json:"cpu,omitempty"`
 	Memory   Bytes `json:"memory,omitempty"`
 	Disk     Bytes `json:"disk,omitempty"`
+	// Images is what an owner's images take, unpacked or as they are kept, whichever is more.
+	Images Bytes `json:"images,omitempty"`
 	// Stored is what the descriptions take, with configuration files (Network.Size). Requests and Streams are how many
 	// of an owner's may be under way at a time.
 	Stored   Bytes `json:"stored,omitempty"`
@@ -70,6 +72,7 @@ var quotaSettings = []Key[Quota]{
 	bound("cpu", "4", func(q *Quota) *CPU { return &q.CPU }, ParseCPU, 0),
 	bound("memory", "8GiB", func(q *Quota) *Bytes { return &q.Memory }, ParseBytes, 0),
 	bound("disk", "20GiB", func(q *Quota) *Bytes { return &q.Disk }, ParseBytes, 0),
+	bound("images", "20GiB", func(q *Quota) *Bytes { return &q.Images }, ParseBytes, 10<<30),
 	bound("stored", "32MiB", func(q *Quota) *Bytes { return &q.Stored }, ParseBytes, 32<<20),
 	bound("requests", "16", func(q *Quota) *int { return &q.Requests }, parseCount, 16),
 	bound("streams", "64", func(q *Quota) *int { return &q.Streams }, parseCount, 64),
@@ -88,13 +91,15 @@ func (q Quota) Assign(values []Assignment) (Quota, []error) {
 	return q, assign(quotaSettings, &q, "a quota", &marks, values)
 }
 
-// HasProcesses tells whether the element runs routing software, or what its owner has run in it. Only such elements
-// count for memory and disk where they state none.
+// HasProcesses tells whether the element runs routing software, or the program that runs what its owner has run. Only
+// such elements count for memory and disk where they state none.
 func (e *ElementOf[I]) HasProcesses() bool { return e.RunsRouting() || e.IsServed() }
 
-// IsServed tells whether the program runs in the element that runs what its owner has run. Files are put into elements
-// that have processes, so an element with files has this one where it has no other.
-func (e *ElementOf[I]) IsServed() bool { return e.Runs() || len(e.Contents) > 0 && !e.RunsRouting() }
+// IsServed tells whether the program runs in the element that runs what its owner has run, or its image's own command.
+// Files are put into elements that have processes, so an element with files has this one where it has no other.
+func (e *ElementOf[I]) IsServed() bool {
+	return e.Runs() || e.Image != "" || len(e.Contents) > 0 && !e.RunsRouting()
+}
 
 // RunsRouting tells whether the element runs routing software.
 func (e *ElementOf[I]) RunsRouting() bool {

@@ -11,6 +11,9 @@ import (
 
 // Service is what people have run in an element, beside its routing software.
 type Service struct {
+	// Image is what the element's files begin as, NAME@ID once the manager has found which image that is. Where it is
+	// empty, they are the machine's own programs. What the image runs by itself is run where Run is empty.
+	Image string `json:"image,omitempty"`
 	// Start are commands that are run one after the other when the element starts, once it has its interfaces and
 	// addresses, and before Run. Stop are run before the element ends. All are a shell's (sh -c).
 	Start []string `json:"start,omitempty"`
@@ -105,9 +108,12 @@ func (s *Service) Runs() bool { return s.Run != "" || len(s.Start) > 0 || len(s.
 // RestartsOn is what is done when the service ends by itself.
 func (s *Service) RestartsOn() RestartPolicy { return cmp.Or(s.Restart, RestartAlways) }
 
+// HasService tells whether a service is run: the element's own, or what its image runs by itself.
+func (s *Service) HasService() bool { return s.Run != "" || s.Image != "" }
+
 // Size is about how many bytes it takes in JSON.
 func (s *Service) Size() int {
-	n := len(s.Run) + sizeOfOther/2*(len(s.Start)+len(s.Stop)+len(s.Env)+len(s.Tmpfs))
+	n := len(s.Run) + len(s.Image) + sizeOfOther/2*(len(s.Start)+len(s.Stop)+len(s.Env)+len(s.Tmpfs))
 	for _, list := range [][]string{s.Start, s.Stop} {
 		for _, command := range list {
 			n += len(command)

@@ -151,15 +151,19 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 			if first != "tmpfs" || old.HasProcesses() && new.HasProcesses() {
 				worst(2, "restarts "+new.Name)
 			}
+		case "image":
+			if old.HasProcesses() {
+				worst(2, "restarts "+new.Name)
+			}
 		case "stop", "restart", "ready":
 			serviceEffect(old, new, worst)
 		case "start", "run", "env":
 			serviceEffect(old, new, worst)
-			if old.IsServed() && new.IsServed() && (first == "run" || first == "env" && new.Run != "") {
+			if old.IsServed() && new.IsServed() && (first == "run" || first == "env" && new.HasService()) {
 				worst(1, "restarts the service of "+new.Name)
 			}
 		case "files": // routing software does not read them
-			if old.HasProcesses() && new.HasProcesses() && old.Run != "" && new.Run != "" {
+			if old.HasProcesses() && new.HasProcesses() && old.HasService() && new.HasService() {
 				worst(1, "restarts the service of "+new.Name)
 			}
 			serviceEffect(old, new, worst)

@@ -14,6 +14,9 @@ import (
 // given are directories in which no file can be put: the machine's, the kernel's, those in memory, and polyplane's own.
 var given = slices.Concat(held, model.SharedFiles, []string{"/run", "/tmp", "/var/run", "/var/lock"})
 
+// givenInImages are those of elements that are made from images, which have no files of the machine.
+var givenInImages = []string{"/proc", "/sys", "/dev", "/run/polyplane", "/etc/polyplane", "/var/lib/polyplane"}
+
 const (
 	// longestName is how long the names in a path may be: what Linux has (255), without what is added to the names of
 	// files that are being written or are in the way.
@@ -25,7 +28,10 @@ const (
 // checkContents checks the files that are put into an element.
 func (ps *problems) checkContents(i int) {
 	e := &ps.net.Elements[i]
-	memory := slices.Sorted(maps.Keys(e.Tmpfs))
+	memory, given := slices.Sorted(maps.Keys(e.Tmpfs)), given
+	if e.Image != "" {
+		given = givenInImages
+	}
 	for _, at := range slices.Sorted(maps.Keys(e.Contents)) {
 		f := e.Contents[at]
 		field, shown := "files/"+at, model.Shorten(at, model.MaxName)

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/polyplane/polyplane/model"
@@ -15,13 +16,14 @@ func (ps *problems) checkService(i int) {
 	e := &ps.net.Elements[i]
 	s := &e.Service
 	if e.Kind == model.Switch {
-		if s.Runs() || s.Restart != "" || s.Ready != nil || len(s.Env) > 0 || len(s.Tmpfs) > 0 ||
+		if s.Runs() || s.Image != "" || s.Restart != "" || s.Ready != nil || len(s.Env) > 0 || len(s.Tmpfs) > 0 ||
 			len(s.Contents) > 0 {
-			ps.element(i, "run", "a switch runs nothing: start, stop, run, restart, env, ready, tmpfs and files are "+
-				"for hosts and routers")
+			ps.element(i, "run", "a switch runs nothing: image, start, stop, run, restart, env, ready, tmpfs and "+
+				"files are for hosts and routers")
 		}
 		return
 	}
+	ps.checkImage(i)
 	for field, list := range map[string][]string{"start": s.Start, "stop": s.Stop} {
 		for _, command := range list {
 			ps.checkCommand(i, field, command)
@@ -33,7 +35,7 @@ func (ps *problems) checkService(i int) {
 	switch {
 	case s.Restart != "" && !slices.Contains(model.RestartPolicies, s.Restart):
 		ps.element(i, "restart", "restart: %q is unknown; there are %s", s.Restart, model.Either(model.RestartPolicies))
-	case s.Restart != "" && s.Run == "":
+	case s.Restart != "" && s.Run == "" && s.Image == "":
 		ps.element(i, "restart", "restart says what is done when what it runs has ended, and there is no run")
 	}
 	ps.checkReadiness(i)
@@ -54,6 +56,23 @@ func (ps *problems) checkService(i int) {
 	ps.checkContents(i)
 }
 
+// checkImage checks the name of an element's image. Which image that is, and whether there is one, the manager knows.
+func (ps *problems) checkImage(i int) {
+	e := &ps.net.Elements[i]
+	name, _ := model.SplitImage(e.Image)
+	switch {
+	case e.Image == "":
+	case e.RunsRouting():
+		ps.element(i, "image", "image: %s of an image is not run in routers; take it away, or take software: static",
+			e.Software)
+	case !utf8.ValidString(name) || len(name) > model.MaxImageName || strings.ContainsFunc(name, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	}):
+		ps.element(i, "image", "image: %q is no name of an image, like nginx:1.27, ./web.tar or sha256:…",
+			model.Shorten(name, model.MaxName))
+	}
+}
+
 func (ps *problems) checkCommand(i int, field, command string) {
 	switch {
 	case strings.TrimSpace(command) == "":
@@ -67,7 +86,7 @@ func (ps *problems) checkReadiness(i int) {
 	s := &ps.net.Elements[i].Service
 	switch r := s.Ready; {
 	case r == nil:
-	case s.Run == "" && len(s.Start) == 0:
+	case s.Run == "" && len(s.Start) == 0 && s.Image == "":
 		ps.element(i, "ready", "ready says when what it runs is ready, and there is neither start nor run")
 	case r.TCP == 0 && r.Command == "":
 		ps.element(i, "ready", "ready says nothing; write {tcp: 80} or {command: COMMAND}")

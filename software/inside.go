@@ -51,7 +51,7 @@ var (
 
 // Programs are all there are.
 func Programs() []Program {
-	return []Program{frrProgram, frrPreloadProgram, birdProgram, serviceProgram}
+	return []Program{frrProgram, frrPreloadProgram, birdProgram, serviceProgram, superviseProgram}
 }
 
 // Note is the evidence that a daemon runs and has read its configuration. The agent compares it before it calls the

@@ -54,8 +54,8 @@ func valuesByName[T any](d *decoder, n ast.Node, what string, f func(string) (T,
 
 // service is what an element runs: what it says itself, else what the defaults say, whose files have been read.
 func (b *builder) service(of string, s, d form.Service, files map[string]model.File) model.Service {
-	m := model.Service{Restart: first(s.Restart, d.Restart), Run: deref(first(s.Run, d.Run)),
-		Env: byName(s.Env, d.Env), Tmpfs: byName(s.Tmpfs, d.Tmpfs),
+	m := model.Service{Image: first(s.Image, d.Image), Restart: first(s.Restart, d.Restart),
+		Run: deref(first(s.Run, d.Run)), Env: byName(s.Env, d.Env), Tmpfs: byName(s.Tmpfs, d.Tmpfs),
 		Contents: byName(b.contents(of, s.Files), files)}
 	if m.Start = s.Start; s.Start == nil {
 		m.Start = d.Start
@@ -69,10 +69,10 @@ func (b *builder) service(of string, s, d form.Service, files map[string]model.F
 	if len(m.Stop) == 0 {
 		m.Stop = nil
 	}
-	if m.Run == "" && s.Restart == "" {
+	if m.Run == "" && m.Image == "" && s.Restart == "" {
 		m.Restart = "" // the defaults' is about their run
 	}
-	if !m.Runs() && s.Ready == nil {
+	if !m.Runs() && m.Image == "" && s.Ready == nil {
 		return m
 	}
 	if r := first(s.Ready, d.Ready); r != nil && *r != (form.Ready{}) {
@@ -94,6 +94,7 @@ func byName[M ~map[string]T, T any](a, b M) map[string]T {
 
 // putService writes what an element runs.
 func putService(n *yamlNode, s *model.Service) {
+	n.set("image", s.Image)
 	putWords(n, "start", s.Start)
 	n.set("run", s.Run)
 	n.set("restart", string(s.Restart))

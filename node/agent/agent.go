@@ -24,6 +24,7 @@ import (
 	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/images"
 )
 
 // Fabric is what the agent needs of the node's fabric.
@@ -62,6 +63,7 @@ type Drivers struct {
 	Planes   map[model.Forwarding]forward.Plane
 	Fabric   Fabric
 	Edges    Edges // nil where there are none
+	Images   *images.Store
 }
 
 // Manager is what the agent needs of the manager; client.Client is one.
@@ -71,6 +73,8 @@ type Manager interface {
 	Report(ctx context.Context, report model.Report) error
 	Measure(ctx context.Context, measures model.Measures) error
 	Beat(ctx context.Context, beat model.Beat) error
+	// Image opens an image for the node, in the form in which images are kept.
+	Image(ctx context.Context, node, id string) (io.ReadCloser, error)
 }
 
 // Config is what an agent is made of.
@@ -177,6 +181,12 @@ func Run(ctx context.Context, c Config) error {
 	a.kernel.prepare(a)
 	a.hoards.prepare(a)
 	defer a.probes.close()
+	if c.Drivers.Images != nil {
+		c.Drivers.Images.Serve(func(ctx context.Context, id string) (io.ReadCloser, error) {
+			return c.Manager.Image(ctx, c.Dirs.Node, id)
+		}, nil)
+		defer c.Drivers.Images.Close()
+	}
 	a.saved = instance.NewDesired(a.Dirs)
 	if a.desired, err = a.saved.Read(); err != nil {
 		// The manager will say what is desired. Until then nobody knows it.

@@ -18,6 +18,7 @@ import (
 	"github.com/polyplane/polyplane/node/forward/bridge"
 	"github.com/polyplane/polyplane/node/forward/fast"
 	"github.com/polyplane/polyplane/node/forward/guest"
+	"github.com/polyplane/polyplane/node/images"
 )
 
 // registration is all that the agent knows of one driver, or of several that share something: how to make it, and how
@@ -63,7 +64,8 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 }
 
 func (s *site) namespaces() error {
-	driver, err := netns.New(s.dirs, netns.Options{})
+	s.Images = images.New(s.dirs.Images(), s.dirs.ImageMounts(), nil)
+	driver, err := netns.New(s.dirs, netns.Options{Images: s.Images})
 	if err != nil {
 		return fmt.Errorf("node %s: control netns: %w", s.dirs.Node, err)
 	}

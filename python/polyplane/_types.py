@@ -138,6 +138,7 @@ class ElementOfInterface(TypedDict, total=False):
     forwarding: str
     gateways: list[str]
     hook: str
+    image: str
     interfaces: list["Interface"]
     kind: Required[str]
     location: str
@@ -174,6 +175,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     forwarding: str
     gateways: list[str]
     hook: str
+    image: str
     interfaces: list["ResolvedInterface"]
     kind: Required[str]
     location: str
@@ -371,6 +373,33 @@ class ISIS(TypedDict, total=False):
     hello: int
     hold: int
     level: int
+
+
+class Image(TypedDict, total=False):
+    added: Required[str]
+    architecture: str
+    files: Required[int]
+    id: Required[str]
+    leftOut: int
+    names: list[str]
+    owner: str
+    run: Required["ImageRun"]
+    size: Required[int]
+    unpacked: Required[int]
+    usedBy: list[str]
+
+
+class ImageList(TypedDict, total=False):
+    images: Required[list["Image"] | None]
+
+
+class ImageRun(TypedDict, total=False):
+    Cmd: list[str]
+    Entrypoint: list[str]
+    Env: list[str]
+    StopSignal: str
+    User: str
+    WorkingDir: str
 
 
 class Incident(TypedDict, total=False):
@@ -653,6 +682,7 @@ class Quota(TypedDict, total=False):
     cpu: int
     disk: int
     elements: int
+    images: int
     memory: int
     networks: int
     requests: int

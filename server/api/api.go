@@ -31,6 +31,7 @@ type Server struct {
 	tokens   Tokens
 	members  Members
 	data     Data
+	images   Images
 	proxy    *proxy
 	guard    *guard
 	handler  http.Handler
@@ -44,7 +45,8 @@ func New(services Services) *Server {
 	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents,
 		settings: services.Settings,
 		gate:     services.Gate, tokens: services.Tokens, members: services.Members, data: services.Data,
-		proxy: newProxy(services.Agents)}
+		images: services.Images,
+		proxy:  newProxy(services.Agents)}
 	s.guard = newGuard(services.Gate)
 	api := humago.New(s.guard, config())
 	s.userRoutes(api)
@@ -55,6 +57,7 @@ func New(services Services) *Server {
 	s.tokenRoutes(api)
 	s.memberRoutes(api)
 	s.dataRoutes(api)
+	s.imageRoutes(api)
 	if services.Metrics != nil {
 		s.guard.HandleFunc("GET /metrics", services.Metrics.ServeHTTP)
 	}

@@ -66,6 +66,7 @@ var needs = map[string]need{
 	"GET /v1/events":          anyUser,
 	"GET /v1/quotas":          anyUser,
 	"GET /v1/policies":        anyUser,
+	"GET /v1/images":          anyUser,
 	"GET /metrics":            allSeeing,
 
 	"GET /v1/networks/{network}":                             seeNetwork,
@@ -87,6 +88,8 @@ var needs = map[string]need{
 	"GET /v1/networks/{network}/elements/{element}/capture":  useNetwork,
 	"PUT /v1/networks/{network}":                             makeNetwork,
 	"PUT /v1/networks":                                       makeNetwork,
+	putImage:                                                 makeNetwork,
+	"DELETE /v1/images/{image}":                              makeNetwork, // the manager looks at whose they are
 
 	"POST /v1/networks/{network}/forget":  admin,
 	"PATCH /v1/networks/{network}/policy": admin,
@@ -108,8 +111,10 @@ var needs = map[string]need{
 	"POST /v1/nodes/{node}/measures": localNode,
 	"POST /v1/nodes/{node}/beat":     localNode,
 	"POST /v1/nodes/{node}/renew":    joinedNode,
-	"GET /v1/nodes/{node}/tunnel":    joinedNode,
-	"GET /v1/nodes/{node}":           nodeOrUser,
+
+	"GET /v1/nodes/{node}/images/{image}": localNode,
+	"GET /v1/nodes/{node}/tunnel":         joinedNode,
+	"GET /v1/nodes/{node}":                nodeOrUser,
 }
 
 // guard is a router that lets nobody through who may not.
@@ -145,7 +150,7 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 		}
 		switch {
 		case asked != nothing:
-			if w, err = g.admit(w, r, caller); err != nil {
+			if w, err = g.admit(w, r, caller, pattern); err != nil {
 				noBody(w, r)
 				writeProblem(w, err)
 				return
@@ -181,7 +186,7 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 
 // admit bounds a known caller's request: how much it brings, how long that takes, and how long the answer may wait to
 // be taken. Root on this machine is only bounded by the routes themselves.
-func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.ResponseWriter, error) {
+func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller, pattern string) (http.ResponseWriter, error) {
 	untilThen(w, r, time.Time{})
 	if r.TLS == nil {
 		return w, nil
@@ -191,6 +196,9 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.Re
 		return paced, nil
 	}
 	most := g.bounds(c).Body
+	if pattern == putImage {
+		most = maxImage
+	}
 	switch {
 	case r.ContentLength < 0:
 		return paced, &Problem{Kind: kindNoLength,

@@ -20,6 +20,7 @@ type Services struct {
 	Tokens   Tokens
 	Members  Members
 	Data     Data
+	Images   Images
 	// Metrics answers GET /metrics; there is none when nil.
 	Metrics http.Handler
 }

@@ -27,6 +27,10 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d",
 			len(documents), only, most))
 	}
+	documents, err := m.images.pin(documents, only, options.DryRun)
+	if err != nil {
+		return nil, err
+	}
 	// As it is after a restart; only metrics are accepted at any time.
 	options.Owner = strings.ToValidUTF8(options.Owner, "?")
 	networks := make([]model.Network, len(documents))
@@ -58,6 +62,9 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 		return nil, err
 	}
 	defer m.changing.Unlock()
+	if documents, err = m.images.pin(documents, only, options.DryRun); err != nil { // one may be gone meanwhile
+		return nil, err
+	}
 	situation := m.situationOf(others, only != "")
 	situation.Overwrite, situation.LoseFiles = options.Overwrite, options.LoseFiles || options.DryRun
 	admitted, err := situation.Together(networks, drafts)

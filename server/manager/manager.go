@@ -17,6 +17,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/images"
 	"github.com/polyplane/polyplane/server/store"
 	"github.com/polyplane/polyplane/trust"
 )
@@ -32,6 +33,7 @@ type Manager struct {
 	restraints restraints
 	faults     schedule
 	rounds     rounds // of checks
+	images     *shelf
 }
 
 // known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and
@@ -109,10 +111,14 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		wake: make(chan struct{}, 1)}
 	m := &Manager{known: k, gate: gate{known: k}, started: time.Now()}
 	m.agents, m.faults = agents{m.reach}, schedule{k, m, make(chan struct{}, 1)}
+	var err error
+	m.images = &shelf{known: k, allowed: m.Allowed}
+	if m.images.kept, err = images.Open(dirs.Images(), &m.images.verifying); err != nil {
+		return nil, fmt.Errorf("start the manager: %w", err)
+	}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
 		return nil, err
 	}
-	var err error
 	if m.authority, err = trust.ReadAuthority(authorityDir(dirs.Data)); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}

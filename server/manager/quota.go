@@ -80,6 +80,11 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 			}
 		}
 	}
+	for _, i := range m.images.kept.List("") {
+		d := owners[i.Owner]
+		d.Images = m.images.kept.Used(i.Owner)
+		owners[i.Owner] = d
+	}
 	limits := maps.Clone(m.quotas.Owners)
 	for _, user := range m.gate.owners() {
 		if limits == nil {
@@ -118,9 +123,9 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%s: %v", kind, err))
 	}
 	q, problems := (*of)[name].Assign(request.Values)
-	if kind == model.QuotaOfNetwork && q.Networks+q.Requests+q.Streams != 0 {
+	if kind == model.QuotaOfNetwork && (q.Networks+q.Requests+q.Streams != 0 || q.Images != 0) {
 		problems = append(problems,
-			fmt.Errorf("networks, requests, streams: one network has no number of these; they are an owner's "+
+			fmt.Errorf("networks, images, requests, streams: one network has no number of these; they are an owner's "+
 				"(owner/NAME)"))
 	}
 	if len(problems) > 0 {

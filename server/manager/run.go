@@ -72,6 +72,7 @@ func Run(ctx context.Context, config Config) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
 	wg.Go(func() { m.listen(loop) })
+	wg.Go(func() { m.images.tend(loop) })
 	if st.External() {
 		wg.Go(func() { m.watchStore(loop) })
 	}
@@ -80,7 +81,7 @@ func Run(ctx context.Context, config Config) error {
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
 	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m,
-		Members: m, Data: m,
+		Members: m, Data: m, Images: m.images,
 		Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()

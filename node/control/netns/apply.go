@@ -88,6 +88,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 		}
 	}
 	d.updateRolls(jobs)
+	d.keepImages(jobs)
 	defer d.renameAll(ctx, jobs)
 	stale := stalePorts(jobs, there, d.elements)
 	turns := d.turnsForQueued()

@@ -52,13 +52,17 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	id, el := job.ID, &job.Element
 	base := model.UIDBase(job.Index)
 	mapping := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: model.UIDsPerNetwork}}
+	args, env, list := append([]string{"/usr/bin/tini", "-g", "--"}, command...), environment(id, nil), mounts()
+	if el.Image != "" { // its first process is an init itself
+		args, env, list = command, imageEnvironment(id, el), imageMounts()
+	}
 	s := &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: el.Name,
 		Root:     &specs.Root{Path: d.rootfs(id)},
 		Process: &specs.Process{
-			Args:            append([]string{"/usr/bin/tini", "-g", "--"}, command...),
-			Env:             environment(id, nil),
+			Args:            args,
+			Env:             env,
 			Cwd:             "/",
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities,
@@ -66,7 +70,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 				Inheritable: capabilities, Ambient: capabilities},
 			Rlimits: rlimits(el),
 		},
-		Mounts: withTmpfs(mounts(), el.Tmpfs),
+		Mounts: withTmpfs(list, el.Tmpfs),
 		Linux: &specs.Linux{
 			UIDMappings: mapping,
 			GIDMappings: mapping,
@@ -157,9 +161,9 @@ var countsSwap = sync.OnceValue(func() bool {
 // does not have are left out.
 var sharedFiles = model.SharedFiles
 
-// mounts are a container's file systems, beside its own root.
-func mounts() []specs.Mount {
-	list := []specs.Mount{
+// kernelMounts are the file systems of every container that are the kernel's.
+func kernelMounts() []specs.Mount {
+	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime",
 			"mode=755", "size=64k"}},
@@ -173,8 +177,12 @@ func mounts() []specs.Mount {
 			Options: []string{"nosuid", "nodev", "mode=755", "size=32m"}},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
 			Options: []string{"nosuid", "nodev", "mode=1777", "size=128m"}},
-		readOnly("/usr"),
 	}
+}
+
+// mounts are a container's file systems, beside its own root.
+func mounts() []specs.Mount {
+	list := append(kernelMounts(), readOnly("/usr"))
 	for _, path := range sharedFiles {
 		if _, err := os.Stat(path); err == nil {
 			list = append(list, readOnly(path))

@@ -37,7 +37,7 @@ func (d *Driver) Pack(ctx context.Context, id model.ID, w io.Writer) error {
 	}
 	tree := archive.NewTree(w)
 	err = d.withFiles(ctx, id, func() error {
-		root, err := os.OpenRoot(d.rootfs(id))
+		root, err := os.OpenRoot(d.ownFiles(&job))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it has no files
 		}
@@ -45,7 +45,7 @@ func (d *Driver) Pack(ctx context.Context, id model.ID, w io.Writer) error {
 			return err
 		}
 		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id}
+		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, image: job.Element.Image != ""}
 		var failure error
 		more := f.walkOwn(&plan, func(file model.OwnFile, info fs.FileInfo) {
 			if failure == nil && ctx.Err() == nil && info.Mode().IsRegular() {
@@ -99,11 +99,17 @@ func (d *Driver) Unpack(ctx context.Context, id model.ID, r io.Reader) error {
 	if err := os.Remove(tree.Name()); err != nil { // nothing is left of it, whatever happens
 		return err
 	}
+	d.mu.Lock()
+	is := &elementFiles{}
+	if e := d.elements[id]; e != nil {
+		is.image = e.job.Element.Image != ""
+	}
+	d.mu.Unlock()
 	size, err := io.Copy(tree, io.LimitReader(r, archive.MaxTree+1))
 	if err == nil {
 		err = archive.ReadTree(io.NewSectionReader(tree, 0, size), func(f archive.File, _ io.Reader) error {
 			for p := f.Path; p != "."; p = path.Dir(p) {
-				if notOwn[p] {
+				if is.isNotOwn(p) {
 					return fmt.Errorf("%q is not the element's own", "/"+f.Path)
 				}
 			}

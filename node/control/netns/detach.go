@@ -69,7 +69,7 @@ func (d *Driver) detach(ctx context.Context, id model.ID, container string, comm
 	}
 	defer os.RemoveAll(dir)
 	words, process := filepath.Join(dir, "log"), filepath.Join(dir, "process.json")
-	if err := writeProcess(process, id, d.homeOf(id), d.elementOf(id), command); err != nil {
+	if err := d.writeProcess(process, id, d.elementOf(id), command); err != nil {
 		return 0, err
 	}
 	log, err := openLog(d.logPath(id))

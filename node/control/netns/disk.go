@@ -67,6 +67,9 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		if grown && !broken {
 			return false, nil
 		}
+		if err := d.unmountRoot(job.ID, unix.MNT_DETACH); err != nil {
+			return false, err
+		}
 		switch err := unmountSoon(dir); {
 		case errors.Is(err, unix.EBUSY) && !broken: // somebody reads its logs
 			return true, nil
@@ -466,6 +469,9 @@ func (d *Driver) unmountDisk(id model.ID, flags int) error {
 	dir := d.dirs.Files(id)
 	if _, err := os.Stat(dir); err != nil || !isMount(dir) {
 		return nil
+	}
+	if err := d.unmountRoot(id, flags); err != nil {
+		return err
 	}
 	if err := unix.Unmount(dir, flags|unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount the disk of element %s: %w", id, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/images"
 )
 
 var (
@@ -32,6 +33,8 @@ var (
 type Options struct {
 	// Log gets what cannot be told in another way; slog.Default() if it is nil.
 	Log *slog.Logger
+	// Images are what elements are made from that name one. Without it there are no such elements.
+	Images *images.Store
 }
 
 // Driver makes elements as namespaces and containers. It lives in the node's network namespace, where it makes the
@@ -71,6 +74,7 @@ type Driver struct {
 	census    census
 	rolls     map[string]*roll // by network
 	sockets   socketGuard
+	images    *images.Store
 }
 
 // element is what the driver remembers of an element. It could find all of it out again.
@@ -103,7 +107,10 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{},
 		rolls: map[string]*roll{}, shifts: map[model.ID]*shift{},
 		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace, asked: askedFor,
-		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}}
+		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}, images: options.Images}
+	if d.images != nil {
+		d.images.Serve(nil, d.wake)
+	}
 	if d.log == nil {
 		d.log = slog.Default()
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
 )
 
 // Exit statuses as shells give them.
@@ -141,7 +142,15 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	if err := files.writeNames(r, job.Element.Contents); err != nil {
 		return err
 	}
-	spec := d.newSpec(job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
+	command := []string{"/usr/bin/sleep", "infinity"}
+	if job.Element.Image != "" {
+		command = software.ImagePause
+	}
+	spec := d.newSpec(job, shellID(id), command, nil)
+	if job.Element.Image != "" {
+		plan := software.ImageShell()
+		d.showPrograms(spec, &plan)
+	}
 	if err := writeBundle(d.shellBundle(id), spec); err != nil {
 		return err
 	}
@@ -166,7 +175,7 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	defer os.RemoveAll(dir)
 	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
 	process := filepath.Join(dir, "process.json")
-	if err := writeProcess(process, id, d.homeOf(id), d.elementOf(id), command); err != nil {
+	if err := d.writeProcess(process, id, d.elementOf(id), command); err != nil {
 		return 0, err
 	}
 	var cmd *exec.Cmd
@@ -236,8 +245,8 @@ func (d *Driver) elementOf(id model.ID) *model.NodeElement {
 }
 
 // writeProcess writes what runc shall run.
-func writeProcess(path string, id model.ID, home string, el *model.NodeElement, command control.Command) error {
-	p := specs.Process{Args: command.Args, Env: append(environment(id, el.Env), command.Env...), Cwd: home,
+func (d *Driver) writeProcess(path string, id model.ID, el *model.NodeElement, command control.Command) error {
+	p := specs.Process{Args: command.Args, Env: append(d.environmentOf(id, el), command.Env...), Cwd: d.homeOf(id),
 		Rlimits: rlimits(el), Terminal: command.TTY, NoNewPrivileges: true,
 		Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
 			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities,
@@ -250,7 +259,11 @@ func writeProcess(path string, id model.ID, home string, el *model.NodeElement, 
 		size := windowSize(command.Size)
 		p.ConsoleSize = &specs.Box{Height: uint(size.Rows), Width: uint(size.Cols)}
 	} else if !command.Detach {
-		p.Args = append(slices.Clone(onOwnPipes()), command.Args...)
+		pipes := software.ImagePipes
+		if el.Image == "" {
+			pipes = onOwnPipes()
+		}
+		p.Args = slices.Concat(pipes, command.Args)
 	}
 	data, err := json.Marshal(&p)
 	if err != nil {
@@ -352,6 +365,9 @@ func (d *Driver) Console(id model.ID) ([]string, error) {
 		return nil, fmt.Errorf("element %s is not on this node", id)
 	}
 	if len(e.process.plan.Console) == 0 || !e.process.running() {
+		if e.job.Element.Image != "" {
+			return []string{"/bin/sh"}, nil
+		}
 		return []string{"/bin/bash"}, nil
 	}
 	return e.process.plan.Console, nil

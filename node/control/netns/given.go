@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -68,7 +69,8 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 			if given[file.Path] = want; f.has(rel(file.Path), file.Mode, 0, 0) {
 				continue
 			}
-		case s.force, err == nil && known && hasMark(seeded, now), err == nil && !known && f.isFirst(file.Path, now):
+		case s.force, err == nil && known && hasMark(seeded, now), !known && f.isFirst(file.Path, now):
+			// nobody's work, or it is to be overwritten
 		default: // what cannot be read, as a link or a directory, was made inside as well
 			p.kept = append(p.kept, file.Path)
 			if known {
@@ -99,6 +101,9 @@ func isLost(file *software.File, now []byte, damaged bool) bool {
 
 // isFirst returns whether a file is one that every element has, as it was at first.
 func (f *elementFiles) isFirst(path string, now []byte) bool {
+	if f.image {
+		return f.isOfImage(path)
+	}
 	first, known := etcOnce(f.id)[rel(path)]
 	return known && first == string(now)
 }
@@ -169,7 +174,49 @@ func (f *elementFiles) carryOut(p *planting, marks map[string]string) error {
 	return nil
 }
 
+// isOfImage returns whether a file, or a link, is the image's: whatever is written inside has another time.
+func (f *elementFiles) isOfImage(path string) bool {
+	root, err := os.OpenRoot(f.below)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	first, err := root.Lstat(rel(path))
+	if err != nil || first.IsDir() {
+		return false
+	}
+	now, err := f.root.Lstat(rel(path))
+	return err == nil && now.Mode() == first.Mode() && now.Size() == first.Size() &&
+		now.ModTime().Equal(first.ModTime())
+}
+
+// ofImage reads a file of the element's image.
+func (f *elementFiles) ofImage(path string) ([]byte, fs.FileInfo, error) {
+	root, err := os.OpenRoot(f.below)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat(rel(path))
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := (&elementFiles{root: root}).read(path, model.MaxContentSize)
+	return data, info, err
+}
+
+// removeGiven removes a file that the network's file has no longer. Where the image has one at its place, that comes
+// back.
 func (f *elementFiles) removeGiven(at string) error {
+	if f.image {
+		if first, info, err := f.ofImage(at); err == nil {
+			mode := info.Mode() & (fs.ModePerm | fs.ModeSticky)
+			if err := f.write(at, string(first), mode, ownerOf(info), groupOf(info)); err != nil {
+				return fmt.Errorf("write the image's own %s again: %w", at, err)
+			}
+			return nil
+		}
+	}
 	if err := f.root.Remove(rel(at)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s, which the network's file has no longer: %w", at, err)
 	}

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,11 @@ func (d *Driver) Offers(context.Context) model.Offers {
 		o[0].Makes = append(o[0].Makes, model.FeatureRun, model.FeatureFiles)
 	} else {
 		o[0].Lacks[model.FeatureRun], o[0].Lacks[model.FeatureFiles] = containers.Error(), containers.Error()
+	}
+	if err := cmp.Or(containers, linux.ProbeIDMappedLayers()); err != nil {
+		o[0].Lacks[model.FeatureImage] = err.Error()
+	} else {
+		o[0].Makes = append(o[0].Makes, model.FeatureImage)
 	}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		err := containers

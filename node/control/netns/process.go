@@ -34,6 +34,8 @@ type process struct {
 	again    int       // how often it was started again, by the driver or by a person
 	queued   bool      // it is to be started or restarted, and waits for its turn
 	restarts bool      // it runs, and must be restarted
+	// imageWaits says, for people, how far its image is, as long as this node does not have it.
+	imageWaits string
 
 	readiness
 }
@@ -49,7 +51,9 @@ const (
 func (p *process) running() bool { return p.known && p.pidfd > 0 && !ended(p.pidfd) }
 
 // asWanted returns whether processes run if they are wanted, or not if they are not, or wait for their turn.
-func (p *process) asWanted() bool { return p.running() == p.wanted || p.queued }
+func (p *process) asWanted() bool {
+	return p.imageWaits == "" && (p.running() == p.wanted || p.queued)
+}
 
 // due returns whether the processes need something now.
 func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
@@ -95,11 +99,25 @@ func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[mod
 			w.fail(err)
 			continue
 		}
+		waits := ""
+		if w.job.Element.Image != "" && !w.job.Element.Stopped {
+			if plan, waits, err = d.withImage(&w.job.Element, plan); err != nil {
+				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+				continue
+			}
+		}
 		p := &w.e.process
 		if w.p = p; d.shifts[w.job.ID] != nil {
 			continue // what it is for comes next
 		}
 		p.plan, p.wanted, p.queued = plan, plan.NeedsProcesses && !w.job.Element.Stopped, false
+		if p.imageWaits = waits; waits != "" {
+			w.e.last = nil
+			if p.ready = false; !p.running() {
+				p.readiness = readiness{news: p.news, waits: waits}
+			}
+			continue
+		}
 		if plan.Service != nil && plan.Service.Hash != p.served {
 			p.ready = false // with what it has; the next look finds out about what is wanted now
 		}
@@ -361,6 +379,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	}
 	p.forget()
 	d.tellStopFailed(w)
+	had := isMount(d.rootfs(w.job.ID)) // an image
 	p.again++
 	p.failures, p.next = 1, time.Now().Add(time.Second)
 	files.close() // nothing uses them now: they may move, or their disk may grow
@@ -375,7 +394,8 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 		return files, err
 	}
 	again.moved = append(files.moved, again.moved...)
-	if len(p.plan.Contents) > 0 { // what was deleted inside comes back
+	// These may be other files than were written before, and what was deleted inside comes back.
+	if had || w.job.Element.Image != "" || len(p.plan.Contents) > 0 {
 		if _, err := d.writeFiles(ctx, w, again); err != nil {
 			return again, err
 		}

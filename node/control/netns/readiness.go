@@ -164,6 +164,10 @@ func (d *Driver) look(id model.ID, p *process) {
 		p.ready, p.waits = false, waitsForTurn
 		return
 	}
+	if p.imageWaits != "" {
+		p.ready, p.waits = false, p.imageWaits
+		return
+	}
 	missing, trouble, starts := d.notes(p)
 	if trouble == "" {
 		trouble = p.stoppedFor(time.Now())

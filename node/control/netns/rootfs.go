@@ -60,6 +60,9 @@ type elementFiles struct {
 	// damaged tells that the list of users is empty. Nobody empties it, so it was lost, and then other empty files were
 	// lost too.
 	damaged bool
+	image   bool // it begins as an image
+	// below is where the image is mounted. Its files have the numbers there that they have in the image.
+	below string
 }
 
 // ownedBy makes root and a group the owners of a directory. If they are already, it writes nothing.
@@ -74,6 +77,9 @@ func ownedBy(dir string, group int, mode os.FileMode) error {
 // openFiles opens an element's root file system, and makes it if there is none. mend is for elements that are about to
 // be started: what the element put in the place of its directories is set aside.
 func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
+	if err := d.ensureRoot(job); err != nil {
+		return nil, err
+	}
 	path := d.rootfs(job.ID)
 	base := int(model.UIDBase(job.Index))
 	// The root users of the network must be able to pass through here, and nobody else: the machine's own users must
@@ -97,12 +103,20 @@ func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the element's root directory: %w", err)
 	}
-	if err := d.giveFiles(root, base); err != nil {
+	f := &elementFiles{root: root, base: base, id: job.ID, mend: mend, image: job.Element.Image != ""}
+	furnish := f.furnishImage
+	if f.image {
+		if about, _, err := d.image(&job.Element); err == nil && about != nil {
+			f.below = about.Dir
+		}
+	} else { // otherwise ensureRoot has done it
+		furnish, err = f.furnish, d.giveFiles(root, base)
+	}
+	if err != nil {
 		root.Close()
 		return nil, err
 	}
-	f := &elementFiles{root: root, base: base, id: job.ID, mend: mend}
-	if err := f.furnish(job); err != nil {
+	if err := furnish(job); err != nil {
 		root.Close()
 		return nil, fmt.Errorf("furnish the element's root directory: %w", err)
 	}

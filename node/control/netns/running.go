@@ -55,7 +55,7 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 		config, why = d.askFRR(ctx, id, plan.Daemons)
 	}
 	read := func() error {
-		root, err := os.OpenRoot(d.rootfs(id))
+		root, err := os.OpenRoot(d.ownFiles(&job))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it never had processes
 		}
@@ -63,7 +63,7 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 			return err
 		}
 		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id}
+		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, image: job.Element.Image != ""}
 		for _, p := range plan.ConfigFiles {
 			text := []byte(config)
 			if config == "" {
@@ -241,7 +241,9 @@ func (f *elementFiles) own(plan *software.Plan) (files []model.OwnFile, more boo
 func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.FileInfo)) (more bool) {
 	first := map[string]string{}
 	for p, content := range etcOnce(f.id) {
-		first[p] = content
+		if !f.image {
+			first[p] = content
+		}
 	}
 	for _, files := range [][]software.File{plan.Files, plan.Contents} {
 		for i := range files {
@@ -267,7 +269,7 @@ func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.
 				p := path.Join(dir, entry.Name())
 				visits++
 				switch {
-				case notOwn[p] || slices.Contains(plan.ConfigFiles, "/"+p):
+				case f.isNotOwn(p) || slices.Contains(plan.ConfigFiles, "/"+p):
 				case entry.IsDir():
 					below = append(below, p)
 				case entry.Type() == 0 || entry.Type() == fs.ModeSymlink:
@@ -283,6 +285,14 @@ func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.
 	}
 	walk(".", 0)
 	return more
+}
+
+// isNotOwn tells whether a path is not the element's own.
+func (f *elementFiles) isNotOwn(p string) bool {
+	if f.image {
+		return imageNotOwn[p]
+	}
+	return notOwn[p]
 }
 
 // visit visits a file unless it is as it was at first.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -228,6 +229,19 @@ func (c *Client) kept() bool {
 // try is open once.
 func (c *Client) try(ctx context.Context, method, path string, query url.Values, header http.Header,
 	body []byte) (*http.Response, error) {
+	if body != nil && header.Get("Content-Type") == "" {
+		header = maps.Clone(header)
+		if header == nil {
+			header = http.Header{}
+		}
+		header.Set("Content-Type", "application/json")
+	}
+	return c.send(ctx, method, path, query, header, bytes.NewReader(body), int64(len(body)))
+}
+
+// send sends a request with a body of this size.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, header http.Header,
+	body io.Reader, size int64) (*http.Response, error) {
 	target := "http://polyplane" + path
 	if c.remote != nil {
 		target = "https://" + c.remote.server + path
@@ -235,12 +249,12 @@ func (c *Client) try(ctx context.Context, method, path string, query url.Values,
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	if req.ContentLength = size; size == 0 {
+		req.Body = http.NoBody
 	}
 	if c.remote != nil && c.remote.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.remote.token)

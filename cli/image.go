@@ -1,0 +1,341 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/image"
+	"github.com/polyplane/polyplane/image/registry"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+func (c *CLI) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Images that hosts and routers are made from",
+		Long: `Images that hosts and routers are made from (` + "`image:`" + ` in a file). The manager keeps them, and sends each
+once to every node that needs it, joined ones included. There it is unpacked once, read-only, for all
+elements. What nobody uses any more goes from a node after ten minutes, and stays with the manager.
+
+Who is an owner has images of the own; those of administrators are everybody's. A quota bounds them
+(` + "`polyplane quota owner/NAME images=5GiB`" + `).`,
+		GroupID: groupNetworks,
+	}
+	cmd.AddCommand(c.imageImport(), c.imagePull(), c.imageList(), c.imageRemove())
+	return cmd
+}
+
+func (c *CLI) imageImport() *cobra.Command {
+	name := ""
+	cmd := &cobra.Command{
+		Use: "import FILE|DIR|-", Short: "Give an image to the manager",
+		Long: `Give an image to the manager: an archive or a layout of OCI, or what ` + "`docker save`" + ` or ` + "`podman save`" + `
+writes; - is standard input. It is read whole and verified; one that is damaged, too large or that leads
+out of its own files is refused in words, and leaves nothing behind.
+
+It gets the name that it has in the archive, else the file's, else that of --name.`,
+		Example: "  polyplane image import web.tar\n  docker save lab/web:1 | polyplane image import -\n" +
+			"  polyplane image import ./layout --name lab/web:2",
+		Args: args(1, 1, "FILE, DIR or -"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			img, err := c.openImage(given[0])
+			if err != nil {
+				return badFile(fmt.Errorf("%s: %w", given[0], err))
+			}
+			defer img.Close()
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				name = nameOf(img, given[0])
+			}
+			return c.sendImage(cmd.Context(), cl, img, name)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what it is called, like `lab/web:1`")
+	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (c *CLI) imagePull() *cobra.Command {
+	return &cobra.Command{
+		Use: "pull NAME", Short: "Have an image from a registry, and give it to the manager",
+		Long: `Have an image from a registry, and give it to the manager under the same name. This command talks to the
+registry by itself, with the log-ins of docker and podman on this machine; the manager and the nodes talk
+to none. An image that is there under this name already is had anew; networks get it at their next apply.`,
+		Example: "  polyplane image pull nginx:1.27\n  polyplane image pull registry.example.org/lab/web@sha256:…",
+		Args:    args(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return c.pullImage(cmd.Context(), cl, given[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+func (c *CLI) imageList() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the images that elements can be made from",
+		Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			all, err := cl.Images(cmd.Context())
+			if err != nil {
+				return wrap(cmd.Context(), cl, err, ref{})
+			}
+			if o.format != formatTable {
+				return writeValue(c.Out, o.format, all)
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(c.Out, "there are no images: `polyplane image import FILE` or `polyplane image pull "+
+					"NAME` brings one")
+				return nil
+			}
+			const columns = "%-32s %-12s %-10s %-10s %-10s %s\n"
+			fmt.Fprintf(c.Out, columns, "NAME", "ID", "KEPT", "UNPACKED", "OWNER", "USED BY")
+			for _, i := range all {
+				names := i.Names
+				if len(names) == 0 {
+					names = []string{"-"}
+				}
+				for _, name := range names {
+					owner := i.Owner
+					if owner == "" {
+						owner = "everybody"
+					}
+					used := model.FewNames(4, i.UsedBy)
+					if used == "" {
+						used = "-"
+					}
+					fmt.Fprintf(c.Out, columns, name, image.Digest(i.ID).Short(),
+						byteCount(uint64(i.Size)), byteCount(uint64(i.Unpacked)), owner, used)
+				}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	o.addFlag(cmd, formatJSON, formatYAML)
+	return cmd
+}
+
+func (c *CLI) imageRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME|ID…", Aliases: []string{"rm"}, Short: "Remove images that no network uses",
+		Long: `Remove images that no network uses. Of an image with several names only the one that is given goes, and the
+image with the last of them. The first 12 digits of an ID are enough.`,
+		Example: "  polyplane image remove lab/web:1",
+		Args:    args(1, -1, "NAME"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			for _, of := range given {
+				if _, err := cl.RemoveImage(cmd.Context(), of); err != nil {
+					return wrap(cmd.Context(), cl, err, ref{})
+				}
+				fmt.Fprintf(c.Out, "removed: %s\n", of)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if cl, err := c.connect(); err == nil {
+				all, _ := cl.Images(cmd.Context())
+				for _, i := range all {
+					names = append(names, i.Names...)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// openImage opens an image of a file, a directory or standard input.
+func (c *CLI) openImage(path string) (*image.Image, error) {
+	if path != "-" {
+		return image.Open(path)
+	}
+	f, err := os.CreateTemp("", "polyplane-image-")
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(f.Name()) //nolint:errcheck // it only has no use for its name
+	n, err := io.Copy(f, io.LimitReader(c.In, image.MaxSize+1))
+	if err == nil && n > image.MaxSize {
+		err = errors.New("it is larger than an image can be")
+	}
+	var img *image.Image
+	if err == nil {
+		img, err = image.OpenArchive(f)
+	}
+	if err != nil {
+		f.Close()
+	}
+	return img, err
+}
+
+// nameOf is what an image is called: as its archive says, else as its file is called.
+func nameOf(img *image.Image, path string) string {
+	for _, name := range img.Names {
+		if strings.ContainsAny(name, ":/") { // a bare tag says nothing
+			return name
+		}
+	}
+	base := filepath.Base(path)
+	if path == "-" || base == "." || base == "/" {
+		return "imported-" + img.ID.Short()
+	}
+	return strings.TrimLeft(base, ".")
+}
+
+// sendImage gives an image to the manager. What is there already is not sent.
+func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name string) error {
+	_, err := cl.NameImage(ctx, string(img.ID), name)
+	if err == nil {
+		fmt.Fprintf(c.Out, "image %s (%s) is there already\n", name, img.ID.Short())
+		return nil
+	}
+	if !client.IsNotFound(err) {
+		return wrap(ctx, cl, err, ref{})
+	}
+	fmt.Fprintf(c.Err, "image %s (%s): sending %s\n", name, img.ID.Short(), byteCount(uint64(img.StoredSize())))
+	r, w := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := img.Write(w)
+		w.CloseWithError(err) //nolint:errcheck // never fails
+		wrote <- err
+	}()
+	begin := c.Now()
+	is, err := cl.PutImage(ctx, string(img.ID), name, img.StoredSize(), r)
+	r.CloseWithError(io.ErrClosedPipe) //nolint:errcheck // never fails
+	if own := <-wrote; own != nil && !errors.Is(own, io.ErrClosedPipe) {
+		return badFile(fmt.Errorf("image %s: %w", name, own))
+	}
+	if err != nil {
+		return wrap(ctx, cl, err, ref{})
+	}
+	words := ""
+	if is.LeftOut > 0 {
+		words = fmt.Sprintf("; %s of devices, pipes and sockets are left out", plural(is.LeftOut, "file"))
+	}
+	fmt.Fprintf(c.Out, "image %s (%s): %s, %s unpacked, in %s%s\n", name, img.ID.Short(), plural(is.Files, "file"),
+		byteCount(uint64(is.Unpacked)), c.Now().Sub(begin).Round(time.Millisecond), words)
+	return nil
+}
+
+func (c *CLI) pullImage(ctx context.Context, cl Client, name string) error {
+	fmt.Fprintf(c.Err, "image %s: pulling\n", name)
+	img, err := registry.Pull(ctx, name, nil)
+	if err != nil {
+		return &Error{Code: ExitFailed, Err: err}
+	}
+	defer img.Close()
+	return c.sendImage(ctx, cl, img, name)
+}
+
+// isImageFile tells whether an image is named by a path.
+func isImageFile(name string) bool {
+	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+}
+
+// placeImages makes paths of images, which are relative to the file that names them, absolute.
+func placeImages(n *model.Network, file string) error {
+	for i := range n.Elements {
+		e := &n.Elements[i]
+		if !isImageFile(e.Image) || filepath.IsAbs(e.Image) {
+			continue
+		}
+		dir := "."
+		if file != stdinName {
+			dir = filepath.Dir(file)
+		}
+		path, err := filepath.Abs(filepath.Join(dir, e.Image))
+		if err != nil {
+			return err
+		}
+		e.Image = path
+	}
+	return nil
+}
+
+// bringImages finds out which images networks name by files, and brings what the manager does not have. Without send it
+// only finds out.
+func (c *CLI) bringImages(ctx context.Context, cl Client, networks []model.Network, send bool) error {
+	var names []string
+	for i := range networks {
+		for k := range networks[i].Elements {
+			if name := networks[i].Elements[k].Image; name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	all, err := cl.Images(ctx)
+	if err != nil {
+		return wrap(ctx, cl, err, ref{})
+	}
+	is := map[string]string{}
+	for _, name := range names {
+		if is[name], err = c.bringImage(ctx, cl, all, name, send); err != nil {
+			return err
+		}
+	}
+	for i := range networks {
+		elements := slices.Clone(networks[i].Elements)
+		for k := range elements {
+			if name := elements[k].Image; name != "" {
+				elements[k].Image = is[name]
+			}
+		}
+		networks[i].Elements = elements
+	}
+	return nil
+}
+
+// bringImage brings one image, and returns how it is named to the manager.
+func (c *CLI) bringImage(ctx context.Context, cl Client, all []model.Image, name string, send bool) (string, error) {
+	if isImageFile(name) {
+		img, err := image.Open(name)
+		if err != nil {
+			return "", badFile(fmt.Errorf("image %s: %w", name, err))
+		}
+		defer img.Close()
+		as := nameOf(img, name)
+		if send {
+			err = c.sendImage(ctx, cl, img, as)
+		}
+		return model.PinImage(as, string(img.ID)), err
+	}
+	known, id := model.SplitImage(name)
+	there := slices.ContainsFunc(all, func(i model.Image) bool {
+		return id != "" && i.ID == id || id == "" && (slices.Contains(i.Names, known) ||
+			len(known) >= 12 && strings.HasPrefix(image.Digest(i.ID).Hex(), strings.TrimPrefix(known, "sha256:")))
+	})
+	if there || !send || id != "" {
+		return name, nil
+	}
+	return name, c.pullImage(ctx, cl, name)
+}

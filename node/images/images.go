@@ -1,0 +1,386 @@
+// Package images keeps the images of a node's elements: each is had from the manager once, unpacked once, and mounted
+// read-only for all elements.
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/image"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// Fetch gets an image, in the form in which images are kept, by its ID.
+type Fetch func(ctx context.Context, id string) (io.ReadCloser, error)
+
+// Store keeps images. An image lies in a file system of its own, in a file: so it takes no more room than it was found
+// to need, its files are out of reach of the machine's users, and a look at one name tells whether it is whole.
+type Store struct {
+	dir, run string // where the files are, where they are mounted
+	log      *slog.Logger
+
+	all    sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+	turn   chan struct{} // one image is unpacked at a time
+
+	mu      sync.Mutex
+	fetch   Fetch
+	changed func()
+	swept   bool
+	known   map[string]*entry
+}
+
+// entry is what the store knows of an image.
+type entry struct {
+	about  *About // when it is whole and mounted
+	busy   bool   // it is being fetched or unpacked
+	doing  string
+	err    error
+	failed int
+	again  time.Time // no try before
+	unused time.Time // since then no element has been made from it
+}
+
+// About is what an element needs to know of its image.
+type About struct {
+	// Dir is where it is mounted.
+	Dir          string         `json:"-"`
+	Architecture string         `json:"architecture,omitempty"`
+	Run          model.ImageRun `json:"run"`
+}
+
+// unusedFor is how long an image stays that no element of the node is made from any more.
+const unusedFor = 10 * time.Minute
+
+// New is a store in a directory, with its mounts in another.
+func New(dir, run string, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.Default()
+	}
+	s := &Store{dir: dir, run: run, log: log, turn: make(chan struct{}, 1), known: map[string]*entry{},
+		changed: func() {}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve tells where images come from, and who is told when one has become ready or has failed.
+func (s *Store) Serve(fetch Fetch, changed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fetch != nil {
+		s.fetch = fetch
+	}
+	if changed != nil {
+		s.changed = changed
+	}
+}
+
+// Close ends what is under way. What is mounted stays.
+func (s *Store) Close() {
+	s.cancel()
+	s.all.Wait()
+}
+
+func (s *Store) path(id, suffix string) string {
+	return filepath.Join(s.dir, image.Digest(id).Hex()+suffix)
+}
+
+const (
+	diskSuffix  = ".ext4"
+	aboutSuffix = ".json"
+	freshSuffix = ".new"
+	mountSuffix = ".mount"
+)
+
+// Get returns what is known of an image that is ready. Where it is not, it is had from now on; waits then says how far
+// that is. An error is told until the next try.
+func (s *Store) Get(id string) (about *About, waits string, err error) {
+	if !image.Digest(id).Valid() {
+		return nil, "", fmt.Errorf("%.80q is no ID of an image", id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sweep(); err != nil {
+		return nil, "", fmt.Errorf("clear away what an earlier life left of images: %w", err)
+	}
+	e := s.known[id]
+	if e == nil {
+		e = &entry{}
+		s.known[id] = e
+	}
+	e.unused = time.Time{}
+	switch {
+	case e.busy:
+		return nil, e.doing, nil
+	case e.about != nil && isMount(e.about.Dir):
+		return e.about, "", nil
+	case e.err != nil && time.Now().Before(e.again):
+		return nil, "", e.err
+	}
+	e.about = nil
+	if a, err := s.mounted(id); err == nil && a != nil {
+		e.about, e.err, e.failed = a, nil, 0
+		return a, "", nil
+	} else if err != nil {
+		s.log.Warn("an image on this node cannot be mounted, and is had again", "image", id, "error", err)
+		if err := s.drop(id); err != nil {
+			return nil, "", err
+		}
+	}
+	if s.fetch == nil {
+		return nil, "", errors.New("this node gets no images")
+	}
+	e.busy, e.doing = true, "waits for its image: it is being sent to this node"
+	fetch := s.fetch
+	s.all.Go(func() { s.obtain(id, e, fetch) })
+	return nil, e.doing, nil
+}
+
+// mounted mounts an image that is on the disk; nil without an error where there is none.
+func (s *Store) mounted(id string) (*About, error) {
+	data, err := os.ReadFile(s.path(id, aboutSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	a := &About{}
+	if err == nil {
+		err = json.Unmarshal(data, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.Dir = filepath.Join(s.run, image.Digest(id).Hex())
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if isMount(a.Dir) {
+		return a, nil
+	}
+	return a, linux.MountImage(s.path(id, diskSuffix), a.Dir, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+}
+
+// drop removes an image. What says that it is whole goes first.
+func (s *Store) drop(id string) error {
+	dir := filepath.Join(s.run, image.Digest(id).Hex())
+	err := errors.Join(ignore(os.Remove(s.path(id, aboutSuffix))), release(dir),
+		ignore(os.Remove(s.path(id, diskSuffix))))
+	os.Remove(s.run) //nolint:errcheck // when it is empty
+	os.Remove(s.dir) //nolint:errcheck // as above
+	return err
+}
+
+func ignore(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// release unmounts what is mounted at a directory, and removes that.
+func release(dir string) error {
+	if isMount(dir) {
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+	return ignore(os.Remove(dir))
+}
+
+// sweep removes what was under way when an earlier life ended.
+func (s *Store) sweep() error {
+	if s.swept {
+		return nil
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(s.dir, entry.Name())
+		id := "sha256:" + strings.TrimSuffix(entry.Name(), diskSuffix)
+		switch {
+		case strings.HasSuffix(path, mountSuffix):
+			err = release(path)
+		case strings.HasSuffix(path, freshSuffix):
+			err = os.Remove(path)
+		case strings.HasSuffix(path, diskSuffix):
+			if _, missing := os.Stat(s.path(id, aboutSuffix)); missing != nil {
+				err = os.Remove(path) // it was not told to be whole
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Those that an earlier life has unpacked.
+	paths, _ := filepath.Glob(filepath.Join(s.dir, "*"+aboutSuffix))
+	for _, path := range paths {
+		id := "sha256:" + strings.TrimSuffix(filepath.Base(path), aboutSuffix)
+		if s.known[id] == nil && image.Digest(id).Valid() {
+			s.known[id] = &entry{}
+		}
+	}
+	s.swept = true
+	return nil
+}
+
+// obtain has an image, and notes what came of it.
+func (s *Store) obtain(id string, e *entry, fetch Fetch) {
+	err := s.obtainOnce(id, e, fetch)
+	s.mu.Lock()
+	e.busy = false
+	if e.err = err; err != nil {
+		e.failed++
+		e.again = time.Now().Add(min(time.Minute, time.Second<<min(e.failed-1, 6)))
+		if s.ctx.Err() == nil {
+			// Whoever needs it asks again then.
+			time.AfterFunc(time.Until(e.again), s.changed)
+		}
+	}
+	changed := s.changed
+	s.mu.Unlock()
+	changed()
+}
+
+func (s *Store) say(e *entry, words string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.doing = words
+}
+
+func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	fresh := s.path(id, freshSuffix)
+	defer os.Remove(fresh) //nolint:errcheck // the next life does
+	f, err := os.OpenFile(fresh, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := fetch(s.ctx, id)
+	if err != nil {
+		return fmt.Errorf("get it from the manager: %w", err)
+	}
+	_, err = io.Copy(f, io.LimitReader(r, image.MaxSize+1<<20))
+	if err = errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("get it from the manager: %w", err)
+	}
+	s.say(e, "waits for its image: it is being unpacked on this node")
+	img, err := image.OpenArchive(f)
+	if err != nil {
+		return err
+	}
+	if string(img.ID) != id {
+		return fmt.Errorf("what the manager sent is another image (%s)", img.ID.Short())
+	}
+	if a := img.Config.Architecture; a != "" && a != runtime.GOARCH {
+		return fmt.Errorf("it is for machines of %s, and this node is one of %s", a, runtime.GOARCH)
+	}
+	if err := s.unpack(id, img); err != nil {
+		return err
+	}
+	about, err := json.Marshal(About{Architecture: img.Config.Architecture, Run: img.Config.Config})
+	if err != nil {
+		return err
+	}
+	return writeWhole(s.path(id, aboutSuffix), about)
+}
+
+// writeWhole writes a file so that it is there as a whole or not at all, also after a crash.
+func writeWhole(path string, data []byte) error {
+	f, err := os.OpenFile(path+freshSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+freshSuffix, path)
+	}
+	if err == nil {
+		err = syncPath(filepath.Dir(path))
+	}
+	return err
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// isMount returns whether something is mounted at path.
+func isMount(path string) bool {
+	var here, parent unix.Stat_t
+	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
+}
+
+// Keep tells which images elements are made from. Others are removed after a while.
+func (s *Store) Keep(used map[string]bool) {
+	s.keep(used, time.Now(), unusedFor)
+}
+
+func (s *Store) keep(used map[string]bool, now time.Time, most time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.swept {
+		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+			return // this node has never had any
+		}
+		if err := s.sweep(); err != nil {
+			s.log.Warn("clear away what an earlier life left of images", "error", err)
+			return
+		}
+	}
+	for id, e := range s.known {
+		switch {
+		case used[id] || e.busy:
+			e.unused = time.Time{}
+		case e.unused.IsZero():
+			e.unused = now
+		case now.Sub(e.unused) >= most:
+			if err := s.drop(id); err != nil {
+				s.log.Warn("remove an image that is not used any more", "image", id, "error", err)
+				continue
+			}
+			delete(s.known, id)
+		}
+	}
+}
+
+// Release unmounts all images, where nothing is to be left of the node.
+func (s *Store) Release() error {
+	s.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for id := range s.known {
+		errs = append(errs, s.drop(id))
+	}
+	s.known = map[string]*entry{}
+	return errors.Join(errs...)
+}

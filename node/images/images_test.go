@@ -1,0 +1,192 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/image"
+	. "github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/model"
+)
+
+// bench is a store whose images come from a map.
+type bench struct {
+	*Store
+	dir  string
+	kept map[string][]byte
+	told chan struct{}
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: images are mounted for real")
+	}
+	b := &bench{dir: t.TempDir(), kept: map[string][]byte{}, told: make(chan struct{}, 100)}
+	b.open()
+	t.Cleanup(func() {
+		if err := b.Release(); err != nil {
+			t.Error(err)
+		}
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil || strings.Contains(string(mounts), b.dir) {
+			t.Errorf("something stays mounted, %v", err)
+		}
+	})
+	return b
+}
+
+func (b *bench) open() {
+	b.Store = New(filepath.Join(b.dir, "images"), filepath.Join(b.dir, "run"), nil)
+	b.Serve(func(_ context.Context, id string) (io.ReadCloser, error) {
+		data, ok := b.kept[id]
+		if !ok {
+			return nil, errors.New("there is none")
+		}
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}, func() { b.told <- struct{}{} })
+}
+
+// add adds an image with one layer, in the form in which images are kept.
+func (b *bench) add(t *testing.T, config []byte, layer []byte) string {
+	t.Helper()
+	img, err := image.Open(Write(t, "i", Saved(t, "", config, layer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	var data bytes.Buffer
+	if err := img.Write(&data); err != nil {
+		t.Fatal(err)
+	}
+	b.kept[string(img.ID)] = data.Bytes()
+	return string(img.ID)
+}
+
+// await waits until an image is there, or refused.
+func (b *bench) await(t *testing.T, id string) (*About, error) {
+	t.Helper()
+	for {
+		about, _, err := b.Get(id)
+		if about != nil || err != nil {
+			return about, err
+		}
+		<-b.told
+	}
+}
+
+func (b *bench) files(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(b.dir, "images"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestStore(t *testing.T) {
+	b := newBench(t)
+	layer := Layer(t, File{Name: "bin/su", Content: "x", Mode: 0o4755}, File{Name: "etc/motd", Content: "hello", UID: 7},
+		File{Name: "zeros", Content: string(make([]byte, 8<<20))})
+	id := b.add(t, Config(t, model.ImageRun{Cmd: []string{"/bin/su"}}, layer), layer)
+	about, err := b.await(t, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about.Run.Cmd[0] != "/bin/su" {
+		t.Errorf("it runs %q", about.Run.Cmd)
+	}
+	var s unix.Stat_t
+	if err := unix.Stat(filepath.Join(about.Dir, "etc/motd"), &s); err != nil || s.Uid != 7 {
+		t.Errorf("a file is user %d's, %v", s.Uid, err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(about.Dir, &fs); err != nil || fs.Flags&(unix.ST_RDONLY|unix.ST_NOSUID|unix.ST_NODEV) !=
+		unix.ST_RDONLY|unix.ST_NOSUID|unix.ST_NODEV {
+		t.Errorf("it is mounted with %#x, %v", fs.Flags, err)
+	}
+	if err := unix.Stat(b.path(id, diskSuffix), &s); err != nil || s.Blocks*512 > 4<<20 {
+		t.Errorf("zeros take %d KiB, %v", s.Blocks/2, err)
+	}
+	if info, err := os.Stat(filepath.Dir(about.Dir)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others reach it: %v, %v", info.Mode(), err)
+	}
+
+	// Another life finds it as it is, and what the one before was at when it ended is gone.
+	b.Close()
+	if err := unix.Unmount(about.Dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.new", strings.Repeat("0", 64) + diskSuffix, "b.ext4.new"} {
+		if err := os.WriteFile(filepath.Join(b.dir, "images", name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "images", "c"+mountSuffix), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	clear(b.kept)
+	b.open()
+	if _, err := b.await(t, id); err != nil {
+		t.Fatal(err)
+	}
+	if names := b.files(t); len(names) != 2 {
+		t.Errorf("there are %q", names)
+	}
+	// What is used stays, however long; what is not goes after a while.
+	now := time.Now()
+	b.keep(map[string]bool{id: true}, now, time.Minute)
+	b.keep(nil, now, time.Minute)
+	b.keep(nil, now.Add(30*time.Second), time.Minute)
+	if names := b.files(t); len(names) != 2 {
+		t.Errorf("there are %q", names)
+	}
+	b.keep(nil, now.Add(time.Minute), time.Minute)
+	if names := b.files(t); len(names) != 0 || isMount(about.Dir) {
+		t.Errorf("left are %q", names)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	layer := Layer(t, File{Name: "f", Content: "x"})
+	good := b.add(t, Config(t, model.ImageRun{}, layer), layer)
+	other := []byte(strings.Replace(string(Config(t, model.ImageRun{}, layer)), `"architecture":"`, `"architecture":"x`, 1))
+	strange := b.add(t, other, layer)
+	missing := "sha256:" + strings.Repeat("1", 64)
+	swapped := "sha256:" + strings.Repeat("2", 64)
+	b.kept[swapped] = b.kept[good]
+	loop := Layer(t, File{Name: "h", Kind: '1', Link: "nothing"})
+	broken := b.add(t, Config(t, model.ImageRun{}, loop), loop)
+	for id, words := range map[string]string{strange: "is for machines of x", missing: "there is none",
+		swapped: "another image", "../x": "no ID", broken: "hard link"} {
+		if _, err := b.await(t, id); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%.20s: %v", id, err)
+		}
+	}
+	if names := b.files(t); len(names) != 0 {
+		t.Errorf("left are %q", names)
+	}
+	// What failed is tried again.
+	b.mu.Lock()
+	b.known[missing].again = time.Time{}
+	b.mu.Unlock()
+	if _, waits, err := b.Get(missing); err != nil || waits == "" {
+		t.Errorf("it is not tried again: %v", err)
+	}
+	if _, err := b.await(t, missing); err == nil {
+		t.Error("it is there")
+	}
+}

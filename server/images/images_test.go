@@ -1,0 +1,213 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/polyplane/polyplane/image"
+	. "github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/model"
+)
+
+// stored is an image as it is sent, and its ID.
+func stored(t *testing.T, content string) (string, []byte) {
+	t.Helper()
+	layer := Layer(t, File{Name: "f", Content: content})
+	img, err := image.Open(Write(t, "i", Saved(t, "", Config(t, model.ImageRun{}, layer), layer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	var b bytes.Buffer
+	if err := img.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return string(img.ID), b.Bytes()
+}
+
+// lock is the simplest way to take turns.
+type lock struct{ sync.Mutex }
+
+func (l *lock) LockFor(ctx context.Context, _ string) error {
+	l.Lock()
+	if err := ctx.Err(); err != nil {
+		l.Unlock()
+		return err
+	}
+	return nil
+}
+
+func opened(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, &lock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// files are the names in a store's directory.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := opened(t, dir)
+	one, first := stored(t, "one")
+	two, second := stored(t, "two")
+	add := func(owner, id, name string, data []byte) (model.Image, error) {
+		return s.Add(t.Context(), owner, id, name, 0, bytes.NewReader(data))
+	}
+	if _, err := add("", one, "web:1", first); err != nil {
+		t.Fatal(err)
+	}
+	is, err := add("ann", two, "web:1", second)
+	if err != nil || is.Files != 1 || is.Size != model.Bytes(len(second)) || is.Owner != "ann" {
+		t.Fatalf("%+v %v", is, err)
+	}
+	for _, c := range []struct{ owner, of, want string }{{"ann", "web:1", two}, {"bob", "web:1", one}, {"", "web:1", one},
+		{"bob", one, one}, {"ann", "web:1@" + one, one}, {"ann", two[:20], two}, {"ann", two[7:20], two}, {"bob", two, ""},
+		{"ann", "web", ""}, {"ann", two[:12], ""}} {
+		got, err := s.Find(c.owner, c.of)
+		if got.ID != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s's %s is %s, %v", c.owner, c.of, got.ID, err)
+		}
+	}
+	// Without content only what may be used can be given a name.
+	if _, err := s.Name("bob", two, "mine", 0); !errors.Is(err, ErrNone) {
+		t.Errorf("bob names ann's image: %v", err)
+	}
+	if _, err := s.Name("bob", one, "mine", 0); err != nil {
+		t.Error(err)
+	}
+	// A name goes over to a newer image; what it was of stays as long as it is used.
+	three, third := stored(t, "three")
+	if _, err := add("ann", three, "web:1", third); err != nil {
+		t.Fatal(err)
+	}
+	s = opened(t, dir)
+	if got, _ := s.Find("ann", "web:1"); got.ID != three {
+		t.Errorf("web:1 is %s", got.ID)
+	}
+	if err := s.Collect(map[string]bool{two: true}); err != nil || len(s.List("ann")) != 3 {
+		t.Errorf("%v, and there are %d", err, len(s.List("ann")))
+	}
+	if err := s.Collect(nil); err != nil || len(s.List("ann")) != 2 {
+		t.Errorf("%v, and there are %d", err, len(s.List("ann")))
+	}
+	if _, err := s.Read(two); !errors.Is(err, ErrNone) {
+		t.Errorf("what was collected is read: %v", err)
+	}
+	// An image that two owners have stays for the other.
+	if err := s.Remove("", one, "web:1"); err != nil {
+		t.Error(err)
+	}
+	f, err := s.Read(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(f)
+	f.Close()
+	if err != nil || !bytes.Equal(got, first) {
+		t.Errorf("it is read as %d bytes, %v", len(got), err)
+	}
+	if err := s.Remove("bob", one, ""); err != nil {
+		t.Error(err)
+	}
+	if names := files(t, dir); len(names) != 2 {
+		t.Errorf("left are %q", names)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := opened(t, dir)
+	one, first := stored(t, "one")
+	two, second := stored(t, strings.Repeat("two", 1000))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, c := range map[string]struct {
+		id, name string
+		quota    model.Bytes
+		data     []byte
+		ctx      context.Context
+		kind     error
+	}{
+		"another image":   {two, "a", 0, first, nil, ErrWrong},
+		"no image":        {one, "a", 0, []byte("hello"), nil, ErrWrong},
+		"half of one":     {one, "a", 0, first[:len(first)/2], nil, ErrWrong},
+		"a path":          {"sha256:../../x", "a", 0, first, nil, ErrWrong},
+		"no name":         {one, "", 0, first, nil, ErrWrong},
+		"a file's name":   {one, "./a", 0, first, nil, ErrWrong},
+		"a name with ID":  {one, "a@" + one, 0, first, nil, ErrWrong},
+		"more than quota": {one, "a", 1 << 20, first, nil, ErrQuota},
+		"a caller's end":  {two, "a", 0, second, ended, context.Canceled},
+	} {
+		ctx := c.ctx
+		if ctx == nil {
+			ctx = t.Context()
+		}
+		if _, err := s.Add(ctx, "ann", c.id, c.name, c.quota, bytes.NewReader(c.data)); !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if names := files(t, dir); len(names) != 0 {
+		t.Errorf("left are %q", names)
+	}
+}
+
+// TestCrashes: what a crash leaves at any step is no image, and goes at the next start.
+func TestCrashes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := opened(t, dir)
+	one, first := stored(t, "one")
+	if _, err := s.Add(t.Context(), "", one, "a", 0, bytes.NewReader(first)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".new-123", indexName + ".new", strings.Repeat("0", 64) + fileSuffix} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = opened(t, dir)
+	if names := files(t, dir); !slices.Equal(names, []string{image.Digest(one).Hex() + fileSuffix, indexName}) {
+		t.Errorf("left are %q", names)
+	}
+	if err := os.Remove(s.path(one)); err != nil {
+		t.Fatal(err)
+	}
+	if s = opened(t, dir); len(s.List("")) != 0 {
+		t.Error("an image is told of that is not there")
+	}
+	if err := os.WriteFile(filepath.Join(dir, indexName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Where it is not known whose images are, nobody has them, and nothing of them is lost.
+	if s = opened(t, dir); len(s.List("")) != 0 {
+		t.Error("with a damaged index there are images")
+	}
+	aside, err := filepath.Glob(dir + ".damaged-*")
+	if err != nil || len(aside) != 1 || !slices.Equal(files(t, aside[0]), []string{indexName}) {
+		t.Errorf("set aside is %q, %v", aside, err)
+	}
+	if _, err := s.Add(t.Context(), "", one, "a", 0, bytes.NewReader(first)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,240 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/images"
+)
+
+// shelf is what is done with images of elements.
+type shelf struct {
+	*known
+	kept      *images.Store
+	verifying turns
+	allowed   func(owner string) model.Quota
+}
+
+var _ api.Images = (*shelf)(nil)
+
+// imageProblem is a refusal of the images' store as the API tells it.
+func imageProblem(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, images.ErrNone):
+		return api.NotFound("%v", err)
+	case errors.Is(err, images.ErrWrong), errors.Is(err, images.ErrQuota):
+		return api.Invalid(err.Error())
+	}
+	return err
+}
+
+// Images are those that whoever asks may use.
+func (s *shelf) Images(ctx context.Context) model.ImageList {
+	all := s.kept.List(api.Only(ctx))
+	used := s.used()
+	for i := range all {
+		for _, network := range used[all[i].ID] {
+			if s.checkMine(ctx, network) == nil {
+				all[i].UsedBy = append(all[i].UsedBy, network)
+			}
+		}
+	}
+	return model.ImageList{Images: all}
+}
+
+func (s *shelf) checkMine(ctx context.Context, network string) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := s.networks[network]
+	if n == nil {
+		return errors.New("it is gone")
+	}
+	return checkMine(ctx, n)
+}
+
+// used are the networks, in order, that use each image.
+func (s *shelf) used() map[string][]string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	used := map[string][]string{}
+	for name, n := range s.networks {
+		if n.damaged != nil {
+			continue
+		}
+		for i := range n.record.Network.Elements {
+			_, id := model.SplitImage(n.record.Network.Elements[i].Image)
+			if id != "" && !slices.Contains(used[id], name) {
+				used[id] = append(used[id], name)
+			}
+		}
+	}
+	for _, networks := range used {
+		slices.Sort(networks)
+	}
+	return used
+}
+
+// relyOn are the networks that use an image and could not if this owner had it no longer. The caller holds changing.
+func (s *shelf) relyOn(is model.Image) (networks []string) {
+	others := slices.DeleteFunc(s.kept.List(""), func(i model.Image) bool {
+		return i.ID != is.ID || i.Owner == is.Owner
+	})
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, n := range s.networks {
+		if n.damaged != nil || !slices.ContainsFunc(n.record.Network.Elements, func(e model.Element) bool {
+			_, id := model.SplitImage(e.Image)
+			return id == is.ID
+		}) {
+			continue
+		}
+		whose := n.record.WhoseItIs()
+		if !slices.ContainsFunc(others, func(i model.Image) bool { return i.Owner == "" || i.Owner == whose }) {
+			networks = append(networks, name)
+		}
+	}
+	slices.Sort(networks)
+	return networks
+}
+
+// quota is how many bytes of images whoever asks may have; zero bounds nothing.
+func (s *shelf) quota(owner string) model.Bytes {
+	if owner == "" {
+		return 0
+	}
+	return s.allowed(owner).Images
+}
+
+// AddImage takes an image, or gives one that is there another name where nothing is sent.
+func (s *shelf) AddImage(ctx context.Context, id, name string, content io.Reader) (model.Image, error) {
+	owner := api.Only(ctx)
+	if content == nil {
+		is, err := s.kept.Name(owner, id, name, s.quota(owner))
+		return is, imageProblem(err)
+	}
+	is, err := s.kept.Add(ctx, owner, id, name, s.quota(owner), content)
+	if err == nil {
+		s.event(model.Info, "manager", "ImageAdded",
+			fmt.Sprintf("image %s (%s) is here", name, model.ShortImage(id)), "")
+		s.collect(ctx)
+	}
+	return is, imageProblem(err)
+}
+
+// RemoveImage removes an image that no network uses, or one of its names.
+func (s *shelf) RemoveImage(ctx context.Context, of string) (model.Image, error) {
+	if err := s.changing.LockFor(ctx, api.User(ctx)); err != nil { // no network may begin to use it meanwhile
+		return model.Image{}, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w", err))
+	}
+	defer s.changing.Unlock()
+	owner := api.Only(ctx)
+	is, err := s.kept.Find(owner, of)
+	if err != nil {
+		return is, imageProblem(err)
+	}
+	if owner != "" && is.Owner != owner {
+		return is, api.Forbidden("image %s is not user %s's", of, owner)
+	}
+	name, _ := model.SplitImage(of)
+	if networks := s.relyOn(is); len(networks) > 0 && (len(is.Names) < 2 || !slices.Contains(is.Names, name)) {
+		return is, api.Conflict("image %s is used by %s: delete them first, or give them another image", of,
+			model.FewNames(5, networks))
+	}
+	err = s.kept.Remove(is.Owner, is.ID, name)
+	if err == nil {
+		s.collectNow()
+	}
+	return is, imageProblem(err)
+}
+
+// ReadImage opens an image for a node.
+func (s *shelf) ReadImage(id string) (*os.File, error) {
+	f, err := s.kept.Read(id)
+	return f, imageProblem(err)
+}
+
+// collectEvery is how often images without a name are looked at that a network may have ceased to use.
+const collectEvery = 10 * time.Minute
+
+// tend removes images that have become nobody's until the context ends.
+func (s *shelf) tend(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		s.collect(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// collect removes images that have no name any more and that nobody uses.
+func (s *shelf) collect(ctx context.Context) {
+	if s.changing.LockFor(ctx, api.User(ctx)) != nil {
+		return // the next import does it
+	}
+	defer s.changing.Unlock()
+	s.collectNow()
+}
+
+// collectNow does the work of collect. The caller holds changing, so no network begins to use one meanwhile.
+func (s *shelf) collectNow() {
+	used := map[string]bool{}
+	for id := range s.used() {
+		used[id] = true
+	}
+	if err := s.kept.Collect(used); err != nil {
+		slog.Warn("images that nobody uses are not removed", "error", err)
+	}
+}
+
+// pin returns the documents with the IDs of their images. In a plan those that are not here are let be: apply
+// brings them.
+func (s *shelf) pin(documents []model.Document, owner string, dry bool) ([]model.Document, error) {
+	var missing []error
+	out := slices.Clone(documents)
+	for i := range out {
+		elements := out[i].Network.Elements
+		cloned := false
+		for k := range elements {
+			of := elements[k].Image
+			if of == "" {
+				continue
+			}
+			is, err := s.kept.Find(owner, of)
+			if err != nil {
+				if !dry {
+					missing = append(missing, fmt.Errorf("%s/%s: %w: `polyplane image import FILE` brings one, "+
+						"`polyplane image pull NAME` has it from a registry",
+						out[i].Network.Name, elements[k].Name, err))
+				}
+				continue
+			}
+			if !cloned {
+				elements, cloned = slices.Clone(elements), true
+				out[i].Network.Elements = elements
+			}
+			name, _ := model.SplitImage(of)
+			if name == is.ID || model.IsImageID("sha256:"+name) {
+				name = ""
+			}
+			elements[k].Image = model.PinImage(name, is.ID)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, api.Invalid("some images are not here", missing[:min(len(missing), model.MostNamed)]...)
+	}
+	return out, nil
+}
