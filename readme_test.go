@@ -103,7 +103,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d+\.\d+(/\d+\.\d+)+ `), "RTTS "},
 	{regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`), ""},
 	// What takes long on a busy machine is told every few seconds.
-	{regexp.MustCompile(`(?m)^starting: \d+/\d+ elements \(.*\)\n`), ""},
+	{regexp.MustCompile(`(?m)^(starting|removing): \d+/\d+ elements \(.*\)\n`), ""},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "TIME"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "TIME"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|d)\b`), "SPAN"},
