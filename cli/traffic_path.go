@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	frames "github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
 	generator "github.com/polyplane/polyplane/measure/source"
@@ -192,7 +193,7 @@ func queued(port netdev.Ref) (found bool, err error) {
 		if err != nil {
 			return err
 		}
-		queues, err := netlink.QdiscList(l)
+		queues, err := linux.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 		for _, q := range queues {
 			if q.Attrs().Parent == netlink.HANDLE_ROOT && q.Type() != "noqueue" {
 				found = true
@@ -322,7 +323,7 @@ func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Ad
 		netlink.NUD_DELAY | netlink.NUD_PROBE
 	probed := time.Time{}
 	for deadline := time.Now().Add(neighbourPatience); ; {
-		known, err := netlink.NeighList(device, family)
+		known, err := linux.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(device, family) })
 		if err != nil {
 			return nil, fmt.Errorf("read the neighbours: %w", err)
 		}

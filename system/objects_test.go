@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 
 	"github.com/polyplane/polyplane/system/sandbox"
@@ -39,7 +40,7 @@ func (p *platform) objects() map[string]object {
 	}
 	devices := func(owner, namespace string) {
 		within(p.t, namespace, func() error {
-			links, err := netlink.LinkList()
+			links, err := linux.Whole(netlink.LinkList)
 			for _, l := range links {
 				at := l.Attrs()
 				all[owner+" "+at.Name] = object{at.Index, [2]uint64{at.Statistics.RxPackets, at.Statistics.TxPackets}}

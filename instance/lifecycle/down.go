@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 )
 
 // Down is one call of `polyplane down`.
@@ -265,7 +266,7 @@ func endInside(mounts []string) error {
 // sweepDevices removes what is left of the instance's devices in this namespace, on a machine that is a node itself.
 // Most went with their elements.
 func sweepDevices(d instance.Dirs) error {
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the host's devices: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -60,7 +61,7 @@ func TestHostIsTheOnlyNode(t *testing.T) {
 	devices := func() (names []string) {
 		t.Helper()
 		p.inside(host, func() error {
-			links, err := netlink.LinkList()
+			links, err := linux.Whole(netlink.LinkList)
 			for _, l := range links {
 				names = append(names, l.Attrs().Name)
 			}

@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
 )
 
 // awaitKernel returns when the kernel has let go of all namespaces that were given up before. It works them off in
@@ -36,7 +38,7 @@ func awaitLast() error {
 		last.Close()
 		return fmt.Errorf("make a network namespace: %w", err)
 	}
-	links, err := netlink.LinkList() // opens this namespace's socket before there is anything to miss
+	links, err := linux.Whole(netlink.LinkList) // opens this namespace's socket before there is anything to miss
 	if err != nil || len(links) == 0 {
 		last.Close()
 		return fmt.Errorf("look into a new network namespace: %w", err)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 )
@@ -200,7 +201,7 @@ func (p *platform) ports(nodes ...string) map[string]int {
 	all := map[string]int{}
 	for _, n := range nodes {
 		p.inside(p.dirs.Node(n).NodeNamespace(), func() error {
-			links, err := netlink.LinkList()
+			links, err := linux.Whole(netlink.LinkList)
 			for _, l := range links {
 				all[n+" "+l.Attrs().Name] = l.Attrs().Index
 			}
@@ -229,7 +230,7 @@ expect:
 
 func (p *platform) check() {
 	p.t.Helper()
-	result, err := p.client.Check(p.t.Context(), "lab", model.CheckRequest{Mesh: true, Wait: 10 * time.Second})
+	result, err := p.client.Check(p.t.Context(), "lab", model.CheckRequest{Mesh: true, Wait: 5 * time.Minute})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func (p *platform) views() []string {
 
 func hostLinks(t *testing.T) []string {
 	t.Helper()
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -254,7 +254,7 @@ func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 
 // free is the lowest number that no gateway has.
 func (o *outlet) free() (int, error) {
-	links, err := o.h.LinkList()
+	links, err := linux.Whole(o.h.LinkList)
 	if err != nil {
 		return 0, err
 	}

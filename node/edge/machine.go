@@ -127,7 +127,7 @@ func (d *Driver) choosePorts() (low, high int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the range of the machine's own ports: %w", err)
 	}
-	links, err := d.machine.h.LinkList()
+	links, err := linux.Whole(d.machine.h.LinkList)
 	if err != nil {
 		return 0, 0, fmt.Errorf("list the machine's devices: %w", err)
 	}

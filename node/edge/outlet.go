@@ -194,7 +194,7 @@ func (d *Driver) removeOutlet() error {
 	if err != nil {
 		return err
 	}
-	links, err := o.h.LinkList()
+	links, err := linux.Whole(o.h.LinkList)
 	if err != nil {
 		o.close()
 		return err

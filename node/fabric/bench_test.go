@@ -51,7 +51,7 @@ func manyPorts(t testing.TB, ports int) *node {
 		for i, err := range c.Do(&b) {
 			n.check(err, "make veth pair %d", i)
 		}
-		links, err := netlink.LinkList()
+		links, err := linux.Whole(netlink.LinkList)
 		n.check(err, "list links")
 		index := map[string]int{}
 		for _, l := range links {

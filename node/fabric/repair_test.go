@@ -143,7 +143,7 @@ func (n *node) indices() map[string]int {
 	n.t.Helper()
 	all := map[string]int{}
 	n.do(func() {
-		links, err := netlink.LinkList()
+		links, err := linux.Whole(netlink.LinkList)
 		n.check(err, "list links")
 		for _, l := range links {
 			all[l.Attrs().Name] = l.Attrs().Index

@@ -38,7 +38,9 @@ func ThisMachine() (Machine, error) {
 	if m.Memory, err = memTotal(); err != nil {
 		return m, err
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	routes, err := linux.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return m, fmt.Errorf("read the host's default route: %w", err)
 	}
@@ -67,13 +69,13 @@ func (m Machine) At(address netip.Addr) (Machine, error) {
 		return m, fmt.Errorf("%s is no address for other nodes to reach this machine at: an IPv4 address of one of "+
 			"its devices was expected", address)
 	}
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	if err != nil {
 		return m, fmt.Errorf("list the machine's devices: %w", err)
 	}
 	var there []string
 	for _, link := range links {
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		addrs, err := linux.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
 		if err != nil {
 			continue // it has gone meanwhile
 		}
@@ -93,7 +95,7 @@ func (m Machine) At(address netip.Addr) (Machine, error) {
 }
 
 func firstAddress(link netlink.Link) netip.Addr {
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	addrs, err := linux.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -303,7 +303,7 @@ func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error 
 // (VETH_RING_SIZE of drivers/net/veth.c), which all networks share: a burst of one network would have those of others
 // dropped. Since Linux 6.16 a full ring stops the queue instead, and frames wait there.
 func (n *node) setQueue(link netlink.Link) error {
-	queues, err := n.h.QdiscList(link)
+	queues, err := linux.Whole(func() ([]netlink.Qdisc, error) { return n.h.QdiscList(link) })
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (n *node) offloads(device string, change func(*linux.Offloads)) error {
 
 // sweep removes underlay devices that are not wanted.
 func (n *node) sweep(wanted map[string]bool) error {
-	links, err := n.h.LinkList()
+	links, err := linux.Whole(n.h.LinkList)
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}

@@ -65,7 +65,7 @@ func devicesIn(namespace string) ([]string, error) {
 		return nil, err
 	}
 	defer h.Close()
-	links, err := h.LinkList()
+	links, err := linux.Whole(h.LinkList)
 	if err != nil {
 		return nil, err
 	}

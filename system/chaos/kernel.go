@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 
@@ -122,7 +123,7 @@ func lookAtElement(found *differences, d instance.NodeDirs, n *network, e *eleme
 		want[switchBridge] = true
 	}
 	return sandbox.Within(d.Namespace(id), func() error {
-		links, err := netlink.LinkList()
+		links, err := linux.Whole(netlink.LinkList)
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,9 @@ func lookAtElement(found *differences, d instance.NodeDirs, n *network, e *eleme
 			if e.kind == model.Switch || name == "lo" {
 				continue
 			}
-			addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
+			addresses, err := linux.Whole(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(l, netlink.FAMILY_V4)
+			})
 			if err != nil {
 				return err
 			}
@@ -152,7 +155,7 @@ func lookAtElement(found *differences, d instance.NodeDirs, n *network, e *eleme
 
 // lookAtPorts compares the ports' devices, and the rates of their links, in the node's namespace.
 func lookAtPorts(found *differences, d instance.NodeDirs, want map[string]int, wanted map[model.ID]*element) error {
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -203,7 +206,7 @@ func lookAtPorts(found *differences, d instance.NodeDirs, want map[string]int, w
 
 // rateOf is the rate of a device's token bucket, in bit/s; zero if it has none.
 func rateOf(l netlink.Link) (float64, error) {
-	queues, err := netlink.QdiscList(l)
+	queues, err := linux.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	if err != nil {
 		return 0, err
 	}
@@ -332,7 +335,7 @@ func processesIn(namespace, command string) ([]int, error) {
 // indices adds the indices of a namespace's devices.
 func indices(all map[string]int, owner, namespace string) error {
 	return sandbox.Within(namespace, func() error {
-		links, err := netlink.LinkList()
+		links, err := linux.Whole(netlink.LinkList)
 		for _, l := range links {
 			all[owner+" "+l.Attrs().Name] = l.Attrs().Index
 		}

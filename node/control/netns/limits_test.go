@@ -234,7 +234,7 @@ func TestSuspend(t *testing.T) {
 	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r1: resumed"}) {
 		t.Errorf("apply said %q", got)
 	}
-	n.run(t, middle, "birdc", "show", "status")
+	n.untilRuns(t, middle, "BIRD", "birdc", "show", "status")
 	if n.pidOf(t, middle) != pid {
 		t.Error("resuming restarted it")
 	}

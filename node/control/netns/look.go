@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
@@ -163,7 +164,7 @@ func (d *Driver) kernelRoutes(ctx context.Context, id model.ID, wanted map[netip
 		return err
 	}
 	defer h.Close()
-	devices, err := h.LinkList()
+	devices, err := linux.Whole(h.LinkList)
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)
 	}

@@ -127,7 +127,7 @@ func (h *Home) Remove(id model.ID, way model.Forwarding) error {
 	// The devices at once: the namespace goes when the last who looks into it has gone.
 	if ns, err := netns.GetFromPath(path); err == nil {
 		if inside, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err == nil {
-			links, _ := inside.LinkList() // what is not found goes with the namespace
+			links, _ := linux.Whole(inside.LinkList) // what is not found goes with the namespace
 			for _, l := range links {
 				if l.Type() == "veth" {
 					inside.LinkDel(l) //nolint:errcheck // likewise
@@ -473,13 +473,7 @@ func (c *Companion) bridge(ifc *Interface, port netlink.Link) (changed bool, ind
 }
 
 func (c *Companion) links() (map[string]netlink.Link, error) {
-	var list []netlink.Link
-	var err error
-	for range 20 {
-		if list, err = c.inside.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	list, err := linux.Whole(c.inside.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("read its devices: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/forward"
@@ -74,7 +75,7 @@ func (p *Opener) taps(job forward.Job) (map[string]int, error) {
 }
 
 func tapsOf(id model.ID) (map[string]int, error) {
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	found := map[string]int{}
 	for _, l := range links {
 		if ifc, ok := strings.CutPrefix(l.Attrs().Alias, alias+id.String()+" "); ok {
@@ -85,7 +86,7 @@ func tapsOf(id model.ID) (map[string]int, error) {
 }
 
 func (p *Opener) List(context.Context) (ids []model.ID, err error) {
-	links, err := netlink.LinkList()
+	links, err := linux.Whole(netlink.LinkList)
 	seen := map[model.ID]bool{}
 	for _, l := range links {
 		if rest, ok := strings.CutPrefix(l.Attrs().Alias, alias); ok {
