@@ -401,7 +401,11 @@ func intents(r model.Routing) []string {
 		list = append(list, "IS-IS"+inArea(r.ISIS.Area)+timers(r.ISIS.ISISTimers))
 	}
 	if r.BGP != nil {
-		list = append(list, fmt.Sprintf("BGP AS %d", r.BGP.AS)+timers(r.BGP.BGPTimers))
+		words := fmt.Sprintf("BGP AS %d", r.BGP.AS)
+		if r.BGP.Unnumbered {
+			words += ", unnumbered"
+		}
+		list = append(list, words+timers(r.BGP.BGPTimers))
 	}
 	if r.RIP != nil {
 		list = append(list, "RIP"+timers(r.RIP.RIPTimers))

@@ -42,6 +42,24 @@ func TestWrittenLab(t *testing.T) {
 	}
 }
 
+// TestWrittenUnnumbered: where BIRD is told the link-local address of a neighbour, the MAC that it follows from is written.
+func TestWrittenUnnumbered(t *testing.T) {
+	for software, want := range map[string]int{"frr": 0, "bird": 2} {
+		nets, err := spec.Parse("x", []byte("network: x\nbgp: {unnumbered: true}\nrouters:\n  a: {bgp: {as: 1}, software: "+
+			software+"}\n  b: {bgp: {as: 2}}\nlinks: [a -- b]\n"), spec.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lab, err := Write(nets[0], images)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(lab.Topology), "mac: "); got != want {
+			t.Errorf("with %s %d MAC addresses are written, want %d:\n%s", software, got, want, lab.Topology)
+		}
+	}
+}
+
 func writeLab(t *testing.T, file string) (made []*Lab) {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -200,26 +200,6 @@ type ISIS struct {
 	ISISTimers
 }
 
-// BGP speaks to every directly linked router that has BGP as well, unless Neighbors names those that it speaks to.
-type BGP struct {
-	AS uint32 `json:"as"`
-	// announced; the connected subnets of hosts and the loopback when empty
-	Networks  []netip.Prefix `json:"networks,omitempty"`
-	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
-	// Reflector makes a client of every neighbour of the own autonomous system that is no reflector itself (RFC 4456).
-	Reflector bool `json:"reflector,omitempty"`
-	BGPTimers
-}
-
-// BGPNeighbor is one session.
-type BGPNeighbor struct {
-	Address netip.Addr `json:"address"`
-	AS      uint32     `json:"as"`
-	Name    string     `json:"name,omitempty"`
-	// Client tells that what others of the autonomous system say is reflected to it, and the other way round.
-	Client bool `json:"client,omitempty"`
-}
-
 // RIP speaks on all the router's interfaces.
 type RIP struct {
 	Redistribute []string `json:"redistribute,omitempty"`

@@ -135,7 +135,7 @@ func TestEveryFieldIsTold(t *testing.T) {
 		default:
 			told := changes[0].Format()
 			value := "2"
-			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector"}, last) {
+			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector", "unnumbered"}, last) {
 				value = "unset"
 			}
 			if last == "client" { // one of the words of a neighbour

@@ -127,22 +127,7 @@ func (ps *problems) checkIntents(i int) {
 			ps.element(i, "routing/bgp/networks", "BGP cannot announce %s; its prefix is %s", p, p.Masked())
 		}
 	}
-	for _, n := range b.Neighbors {
-		if !n.Address.IsValid() || n.Address.IsUnspecified() || n.Address.IsMulticast() || n.AS == 0 {
-			ps.element(i, "routing/bgp/neighbors",
-				"a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
-		}
-		if n.Client && b.AS != 0 && n.AS != b.AS {
-			ps.element(i, "routing/bgp/neighbors", "the BGP neighbour %s is in another autonomous system (%d), so it "+
-				"is no client of a reflector; leave client out", n.Address, n.AS)
-		}
-		if len(n.Name) > model.MaxName ||
-			strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
-			ps.element(i, "routing/bgp/neighbors",
-				"%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can",
-				n.Name, model.MaxName)
-		}
-	}
+	ps.checkNeighbours(i)
 }
 
 // checkPorts looks at what interfaces say of OSPF.

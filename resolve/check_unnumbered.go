@@ -12,8 +12,9 @@ import (
 func (ps *problems) checkUnnumbered(n *model.Resolved) {
 	none := make(map[string]bool, len(n.Links))
 	any := false
+	l := newLayout(ps.net)
 	for i := range n.Links {
-		if n.Links[i].Addressing == model.AddressingNone {
+		if a := n.Links[i].Addressing; a == model.AddressingNone || a == "" && l.unnumbered(i) {
 			none[n.Links[i].Name], any = true, true
 		}
 	}
@@ -36,9 +37,16 @@ func (ps *problems) checkUnnumbered(n *model.Resolved) {
 		}
 		bare[e.Name] = len(e.Loopback) == 0
 		for _, name := range e.Routing.Protocols() {
-			ps.element(i, "routing/"+name, "%s has no address to speak from: its links have addressing: none, and "+
-				"it states none; state addresses of its interfaces, or leave %s to whoever configures it inside", name,
-				name)
+			switch {
+			case name != "bgp":
+				ps.element(i, "routing/"+name, "%s has no address to speak from: its links have addressing: none, or "+
+					"need none for BGP, and it states none; state addresses of its interfaces, or leave %s to whoever "+
+					"configures it inside", name, name)
+			case !slices.ContainsFunc(e.Routing.BGP.Neighbors, overInterface):
+				ps.element(i, "routing/bgp", "bgp has no address to speak from: its links have addressing: none, and "+
+					"it states none; state addresses of its interfaces, write bgp: {unnumbered: true} for the routers "+
+					"at both ends, or leave bgp to whoever configures it inside")
+			}
 		}
 	}
 	for i, x := range ps.net.Expect {
@@ -48,7 +56,7 @@ func (ps *problems) checkUnnumbered(n *model.Resolved) {
 		for _, name := range []string{x.From, x.To} {
 			if bare[name] {
 				ps.add(model.AboutExpect, i, x.From+" "+x.To, "", "expect: %s has no address by which it could be "+
-					"reached or reach others: its links have addressing: none; state one, or leave the expectation "+
+					"reached or reach others: its links have none; state one, or leave the expectation "+
 					"out", name)
 				break
 			}

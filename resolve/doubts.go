@@ -29,6 +29,7 @@ func Doubts(net *model.Network, resolved *model.Resolved) []string {
 	}
 	for i := range d.segments {
 		d.ospf(&d.segments[i])
+		d.unnumbered(&d.segments[i])
 	}
 	d.bgp()
 	d.expected()
@@ -121,51 +122,6 @@ func (d *doubts) where(s *segment) string {
 		return "link " + d.net.Links[s.links[0]].Name
 	}
 	return "network " + d.net.Name
-}
-
-// bgp looks for the neighbours that routers state.
-func (d *doubts) bgp() {
-	// What real devices lead to is not known here.
-	world := slices.ContainsFunc(d.net.Edges, func(e model.Edge) bool { return e.Device != "" })
-	for i := range d.net.Elements {
-		stated := d.net.Elements[i].Routing.BGP
-		e := &d.resolved.Elements[i]
-		if stated == nil || !generated(e) {
-			continue
-		}
-		for _, n := range stated.Neighbors {
-			owner, known := d.owner[n.Address.WithZone("")]
-			switch {
-			case n.Address.IsLinkLocalUnicast():
-			case !known && !world:
-				d.tell("%s: its BGP neighbour %s is nobody's address in this network, so that session will never be; "+
-					"`polyplane describe %s` lists those that there are", e.Name, n.Address, d.net.Name)
-			case known && owner == i:
-				d.tell("%s: its BGP neighbour %s is its own address", e.Name, n.Address)
-			case known:
-				d.session(e, n, &d.resolved.Elements[owner])
-			}
-		}
-	}
-}
-
-// session compares what two ends of a session say of each other.
-func (d *doubts) session(e *model.ResolvedElement, n model.BGPNeighbor, far *model.ResolvedElement) {
-	if far.Kind != model.Router || !generated(far) {
-		return // whoever runs there may speak BGP
-	}
-	switch b := far.Routing.BGP; {
-	case b == nil:
-		d.tell("%s: its BGP neighbour %s is %s, which speaks no BGP", e.Name, n.Address, far.Name)
-	case b.AS != n.AS:
-		d.tell("%s: its BGP neighbour %s is %s, whose AS is %d and not %d", e.Name, n.Address, far.Name, b.AS, n.AS)
-	case !slices.ContainsFunc(b.Neighbors, func(o model.BGPNeighbor) bool {
-		i, known := d.owner[o.Address.WithZone("")]
-		return known && &d.resolved.Elements[i] == e
-	}):
-		d.tell("%s: its BGP neighbour %s is %s, whose own neighbours leave %s out", e.Name, n.Address, far.Name,
-			e.Name)
-	}
 }
 
 // expected looks for expectations of protocols that nobody speaks by what the file says. Who is given none at all may

@@ -35,6 +35,8 @@ func TestDoubts(t *testing.T) {
 	to := func(a string, as uint32) model.BGPNeighbor {
 		return model.BGPNeighbor{Address: netip.MustParseAddr(a), AS: as}
 	}
+	over := func(ifc string, as uint32) model.BGPNeighbor { return model.BGPNeighbor{Interface: ifc, AS: as} }
+	unnumbered := func(as uint32) model.Routing { return model.Routing{BGP: &model.BGP{AS: as, Unnumbered: true}} }
 	both := func(a, b model.Routing) model.Routing { return model.Routing{OSPF: a.OSPF, BGP: b.BGP} }
 	for name, c := range map[string]struct {
 		one, two model.Routing
@@ -54,7 +56,18 @@ func TestDoubts(t *testing.T) {
 			n.Elements[1].Config = map[string]string{"frr.conf": "router ospf\n"}
 		}},
 		"neighbours": {one: bgp(65001, to("10.0.0.2", 65002)), two: bgp(65002, to("10.0.0.1", 65001))},
-		"loopbacks":  {one: bgp(65001, to("10.255.0.2", 65002)), two: bgp(65002)},
+		"unnumbered": {one: unnumbered(65001), two: unnumbered(65002)},
+		"unnumbered at one end": {one: bgp(65001), two: unnumbered(65002), change: func(n *model.Network) {
+			n.Links[0].Prefixes, n.Links[0].Addressing = nil, model.AddressingNone
+		}, want: []string{"link r1--r2: the BGP of r2 is unnumbered and that of r1 is not"}},
+		"unnumbered at one end, with addresses": {one: bgp(65001), two: unnumbered(65002)},
+		"over an interface":                     {one: bgp(65001, over("r2", 65002)), two: bgp(65002, over("r1", 65001))},
+		"over an interface at one end": {one: bgp(65001, over("r2", 65002)), two: bgp(65002, to("10.0.0.1", 65001)),
+			want: []string{"r1: its BGP neighbour at r2 is r2, whose own neighbours leave r1 out",
+				"r2: its BGP neighbour 10.0.0.1 is r1, whose own neighbours leave r2 out"}},
+		"over an interface, to another system": {one: bgp(65001, over("r2", 65009)), two: bgp(65002),
+			want: []string{"r1: its BGP neighbour at r2 is r2, whose AS is 65002 and not 65009"}},
+		"loopbacks": {one: bgp(65001, to("10.255.0.2", 65002)), two: bgp(65002)},
 		"nobody": {one: bgp(65001, to("10.9.9.9", 65002)), two: bgp(65002),
 			want: []string{"r1: its BGP neighbour 10.9.9.9 is nobody's address"}},
 		"a device": {one: bgp(65001, to("10.9.9.9", 65002)), two: bgp(65002), change: func(n *model.Network) {

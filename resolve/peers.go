@@ -11,9 +11,11 @@ import (
 // peers tells the interfaces of each segment whom they reach there.
 func (r *resolver) peers() {
 	for _, s := range r.segments {
+		over := len(s.switches) == 0 && len(s.members) == 2 &&
+			r.overInterfaces(s.members[0].element, s.members[1].element)
 		members := slices.DeleteFunc(slices.Clone(s.members), func(m member) bool {
 			f := r.interfaceOf(m)
-			return f.Far == nil || len(f.Addresses) == 0
+			return f.Far == nil || len(f.Addresses) == 0 && !over
 		})
 		router := func(m member) bool { return r.out.Elements[m.element].Kind == model.Router }
 		all := make([]model.LinkPeer, 0, len(members))
@@ -32,7 +34,7 @@ func (r *resolver) peers() {
 			if router(m) {
 				routers++
 			}
-			all = append(all, linkPeer(r.interfaceOf(m)))
+			all = append(all, linkPeer(r.interfaceOf(m), over))
 		}
 		for _, m := range members {
 			known := all
@@ -52,9 +54,9 @@ func (r *resolver) peers() {
 	}
 }
 
-func linkPeer(f *model.ResolvedInterface) model.LinkPeer {
+// linkPeer is an interface as others know it; v6 tells that it speaks IPv6 whatever addresses it is given.
+func linkPeer(f *model.ResolvedInterface, v6 bool) model.LinkPeer {
 	p := model.LinkPeer{MAC: f.MAC, Addresses: make([]netip.Addr, 0, len(f.Addresses)+1)}
-	v6 := false
 	for _, a := range f.Addresses {
 		p.Addresses = append(p.Addresses, a.Addr())
 		v6 = v6 || a.Addr().Is6()

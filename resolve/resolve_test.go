@@ -232,7 +232,9 @@ func TestResolveBGP(t *testing.T) {
 	n.Elements[1].Routing.BGP = &model.BGP{AS: 65002}
 	r, _ := resolve(t, n, model.Assigned{})
 	b := element(t, r.Elements, "r1").Routing.BGP
-	if fmt.Sprint(b.Neighbors) != "[{10.0.0.2 65002 r2 false} {2001:db8::2 65002 r2 false}]" {
+	want := []model.BGPNeighbor{{Address: netip.MustParseAddr("10.0.0.2"), AS: 65002, Name: "r2"},
+		{Address: netip.MustParseAddr("2001:db8::2"), AS: 65002, Name: "r2"}}
+	if !slices.Equal(b.Neighbors, want) {
 		t.Errorf("r1's neighbours are %v", b.Neighbors)
 	}
 	if fmt.Sprint(b.Networks) != "[10.255.0.1/32 fd00:10:0:ffff::1/128 10.1.0.0/24]" {

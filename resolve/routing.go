@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -113,6 +115,7 @@ func (r *resolver) neighbours() {
 		}
 	}
 	for _, s := range r.segments {
+		over := r.sessionOverInterfaces(s, bgp)
 		hosts := s.edge || slices.ContainsFunc(s.members,
 			func(m member) bool { return r.out.Elements[m.element].Kind == model.Host })
 		for _, v6 := range []bool{false, true} {
@@ -124,7 +127,7 @@ func (r *resolver) neighbours() {
 					b.Networks = append(b.Networks, own.Masked())
 				}
 				b := bgp[m.element]
-				if b == nil || !ok {
+				if b == nil || !ok || over {
 					continue
 				}
 				for _, o := range s.members {
@@ -139,13 +142,59 @@ func (r *resolver) neighbours() {
 			}
 		}
 	}
+	r.atInterfaces()
 	r.clients()
 }
+
+// sessionOverInterfaces tells whether the session on a segment is over the interfaces at its ends. It is given to those
+// whose neighbours are chosen here.
+func (r *resolver) sessionOverInterfaces(s segment, chosen map[int]*model.BGP) bool {
+	if len(s.switches) > 0 || len(s.members) != 2 || !r.overInterfaces(s.members[0].element, s.members[1].element) {
+		return false
+	}
+	for k, m := range s.members {
+		far := &r.out.Elements[s.members[1-k].element]
+		if b := chosen[m.element]; b != nil && far != &r.out.Elements[m.element] {
+			b.Neighbors = append(b.Neighbors, model.BGPNeighbor{Interface: r.interfaceOf(m).Name,
+				AS: far.Routing.BGP.AS, Name: far.Name})
+		}
+	}
+	return true
+}
+
+// atInterfaces tells sessions over interfaces which address is at their far ends: that which the kernel gives it by its
+// MAC address.
+func (r *resolver) atInterfaces() {
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
+		if e.Routing.BGP == nil || !slices.ContainsFunc(e.Routing.BGP.Neighbors, overInterface) {
+			continue
+		}
+		b := *e.Routing.BGP
+		e.Routing.BGP, b.Neighbors = &b, slices.Clone(b.Neighbors)
+		for k := range b.Neighbors {
+			n := &b.Neighbors[k]
+			at := slices.IndexFunc(e.Interfaces, func(f model.ResolvedInterface) bool { return f.Name == n.Interface })
+			if at < 0 || e.Interfaces[at].Far == nil || e.Interfaces[at].Far.Kind != model.Router {
+				continue
+			}
+			end := model.End{Element: e.Interfaces[at].Far.Element, Interface: e.Interfaces[at].Far.Interface}
+			far := &r.out.Elements[r.elements[end.Element]]
+			n.Name = cmp.Or(n.Name, far.Name)
+			mac, err := net.ParseMAC(far.Interfaces[r.interfaces[end]].MAC)
+			if err == nil && len(mac) == 6 {
+				n.Address = model.LinkLocal([6]byte(mac)).WithZone(e.Interfaces[at].LinuxName())
+			}
+		}
+	}
+}
+
+func overInterface(n model.BGPNeighbor) bool { return n.Interface != "" }
 
 // clients tells reflectors who of their neighbours is a client of theirs: whoever is of the same autonomous system, and
 // no reflector, also if a document states him.
 func (r *resolver) clients() {
-	reflectors := map[netip.Addr]bool{}
+	reflectors := map[netip.Addr]bool{} // sessions over interfaces have none
 	for i := range r.out.Elements {
 		e := &r.out.Elements[i]
 		if e.Routing.BGP == nil || !e.Routing.BGP.Reflector {

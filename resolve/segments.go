@@ -3,6 +3,7 @@ package resolve
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -134,7 +135,36 @@ func (l *layout) interfaceOf(m member) *model.Interface {
 
 // numbered tells whether the member is given an address where it states none.
 func (l *layout) numbered(m member) bool {
-	return m.link < 0 || l.net.Links[m.link].Addressing != model.AddressingNone
+	if m.link < 0 {
+		return true
+	}
+	a := l.net.Links[m.link].Addressing
+	return a != model.AddressingNone && (a == model.AddressingAuto || !l.unnumbered(m.link))
+}
+
+// unnumbered tells whether a link needs no addresses: BGP's session over it is by link-local ones, and nothing else is
+// stated for it.
+func (l *layout) unnumbered(link int) bool {
+	a, b, ok := l.ends(l.net.Links[link])
+	if !ok || len(l.net.Links[link].Prefixes) > 0 || !l.overInterfaces(a, b) {
+		return false
+	}
+	for k, e := range [2]int{a, b} {
+		i := l.interfaces[l.net.Links[link].Ends[k]]
+		if slices.ContainsFunc(l.net.Elements[e].Interfaces[i].Addresses,
+			func(p netip.Prefix) bool { return !p.Addr().IsLinkLocalUnicast() }) {
+			return false
+		}
+	}
+	return true
+}
+
+// overInterfaces tells whether the sessions of two elements with a link between them are over their interfaces.
+func (l *layout) overInterfaces(a, b int) bool {
+	return !slices.ContainsFunc([]int{a, b}, func(i int) bool {
+		e := &l.net.Elements[i]
+		return e.Kind != model.Router || e.Routing.BGP == nil || !e.Routing.BGP.Unnumbered
+	})
 }
 
 // name is what people call the segment: its switch, or else its link.

@@ -350,7 +350,13 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 	}
 	nets := announced(el)
 	reflects := slices.ContainsFunc(bgp.Neighbors, func(n model.BGPNeighbor) bool { return n.Client })
+	if err := birdTellsOfItself(w, el); err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
 	for i, n := range bgp.Neighbors {
+		if !n.Address.IsValid() {
+			return fmt.Errorf("bgp: bird must know the address of the neighbour at %s", n.Interface)
+		}
 		w.line("protocol bgp bgp%d {", i+1)
 		if n.Name != "" {
 			w.line("\tdescription %q;", n.Name)
@@ -373,8 +379,7 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 		w.line("\thold time %d; keepalive time %d;", hold, keepalive)
 		w.line("\tconnect delay time 1; connect retry time 1; error wait time 1, 5;")
 		for _, f := range families {
-			both := ipv4Too(el, n)
-			if n.Address.Is4() != f.v4 && !both {
+			if !carries(el, n, f.v4) {
 				continue
 			}
 			export := "source = RTS_BGP"
@@ -393,16 +398,41 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 				more += " next hop self;"
 			}
 			// A reflector's next hop is on no link of its client: another protocol leads to it.
-			if n.AS == bgp.AS && (el.Routing.OSPF != nil || el.Routing.OSPF6 != nil || el.Routing.RIP != nil) {
+			igp := el.Routing.OSPF != nil || el.Routing.OSPF6 != nil || el.Routing.RIP != nil
+			if igp && n.AS == bgp.AS && n.Interface == "" {
 				more += " gateway recursive;"
 			}
-			if both && f.v4 {
+			if f.v4 && !n.Address.Is4() {
 				more += " extended next hop yes;"
 			}
 			w.line("\t%s { import all; export where %s;%s };", f.channel, export, more)
 		}
 		w.line("}")
 	}
+	return nil
+}
+
+// birdTellsOfItself has BIRD send router advertisements where a neighbour is known by its interface: FRR learns from
+// them whom it speaks to there. Nobody takes a default route from them.
+func birdTellsOfItself(w *writer, el model.ResolvedElement) error {
+	var devices []string
+	for _, n := range el.Routing.BGP.Neighbors {
+		device, err := routeDevice(el, n.Interface)
+		if err != nil {
+			return err
+		}
+		if device != "" && !slices.Contains(devices, device) {
+			devices = append(devices, device)
+		}
+	}
+	if len(devices) == 0 {
+		return nil
+	}
+	w.line("protocol radv {")
+	for _, device := range devices {
+		w.line("\tinterface %q { min ra interval 3; max ra interval 4; default lifetime 0; };", device)
+	}
+	w.line("}")
 	return nil
 }
 

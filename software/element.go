@@ -158,7 +158,7 @@ func loopbackAddr(el model.ResolvedElement, v4 bool) netip.Addr {
 // ipv4Too tells whether an IPv6 session must carry IPv4 as well (RFC 8950): the far router has no IPv4 session, yet
 // there are IPv4 prefixes to announce.
 func ipv4Too(el model.ResolvedElement, n model.BGPNeighbor) bool {
-	if n.Address.Is4() {
+	if n.Interface != "" || n.Address.Is4() {
 		return false
 	}
 	for _, o := range el.Routing.BGP.Neighbors {
@@ -167,6 +167,11 @@ func ipv4Too(el model.ResolvedElement, n model.BGPNeighbor) bool {
 		}
 	}
 	return slices.ContainsFunc(announced(el), func(p netip.Prefix) bool { return p.Addr().Is4() })
+}
+
+// carries tells whether a session is for routes of the family.
+func carries(el model.ResolvedElement, n model.BGPNeighbor, v4 bool) bool {
+	return n.Interface != "" || n.Address.Is4() == v4 || ipv4Too(el, n)
 }
 
 func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {

@@ -284,15 +284,23 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 	keepalive, hold := bgp.Intervals()
 	w.line(" timers bgp %d %d", keepalive, hold)
 	for _, n := range bgp.Neighbors {
-		a := n.Address
-		w.line(" neighbor %s remote-as %d", a, n.AS)
+		a, err := frrPeer(el, n)
+		if err != nil {
+			return fmt.Errorf("bgp: %w", err)
+		}
+		if n.Interface != "" {
+			// Without v6only an address of IPv4 on the link would count.
+			w.line(" neighbor %s interface v6only remote-as %d", a, n.AS)
+		} else {
+			w.line(" neighbor %s remote-as %d", a, n.AS)
+		}
 		if n.Name != "" {
 			w.line(" neighbor %s description %s", a, n.Name)
 		}
 		w.line(" neighbor %s timers connect 1", a)
 		w.line(" neighbor %s advertisement-interval 0", a)
-		if !onLink(el, a) && !a.IsLinkLocalUnicast() {
-			if src := loopbackAddr(el, a.Is4()); src.IsValid() {
+		if far := n.Address; n.Interface == "" && !onLink(el, far) && !far.IsLinkLocalUnicast() {
+			if src := loopbackAddr(el, far.Is4()); src.IsValid() {
 				w.line(" neighbor %s update-source %s", a, src)
 			}
 			if n.AS != bgp.AS {
@@ -314,18 +322,19 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 			w.line("  network %s", n.Masked())
 		}
 		for _, n := range bgp.Neighbors {
-			if n.Address.Is4() != v4 && !ipv4Too(el, n) {
+			if !carries(el, n, v4) {
 				continue
 			}
-			w.line("  neighbor %s activate", n.Address)
+			a, _ := frrPeer(el, n)
+			w.line("  neighbor %s activate", a)
 			if n.AS == bgp.AS {
-				w.line("  neighbor %s next-hop-self", n.Address) // not of what is reflected
+				w.line("  neighbor %s next-hop-self", a) // not of what is reflected
 			}
 			if n.Client {
-				w.line("  neighbor %s route-reflector-client", n.Address)
+				w.line("  neighbor %s route-reflector-client", a)
 			}
 			if tellsDefault(el, v4) {
-				w.line("  neighbor %s default-originate", n.Address)
+				w.line("  neighbor %s default-originate", a)
 			}
 		}
 		w.line("  maximum-paths %d", maxPaths)
@@ -337,6 +346,14 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 	frrSource(w, el, true, "ip")
 	frrSource(w, el, false, "ipv6")
 	return nil
+}
+
+// frrPeer is what FRR calls a neighbour: its address, or the device that it is at.
+func frrPeer(el model.ResolvedElement, n model.BGPNeighbor) (string, error) {
+	if n.Interface != "" {
+		return routeDevice(el, n.Interface)
+	}
+	return n.Address.String(), nil
 }
 
 // frrSource makes zebra write the routes of BGP to the kernel with bgpSource.

@@ -61,6 +61,11 @@ func goldens() map[string]model.ResolvedElement {
 		m[name("bgp-networks")] = router(s, model.Routing{BGP: &model.BGP{AS: 4200000001,
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
+		over := router(s, model.Routing{BGP: &model.BGP{AS: 65001, Unnumbered: true, Neighbors: []model.BGPNeighbor{
+			{Address: addr("fe80::2%ge-0-0-1-hnxqk"), Interface: "ge-0/0/1", AS: 65002, Name: "r2"},
+			{Address: addr("10.0.2.2"), AS: 65001, Name: "r3"}}}})
+		over.Interfaces[0].Addresses = nil
+		m[name("bgp-unnumbered")] = over
 		m[name("rip")] = router(s, model.Routing{RIP: &model.RIP{Redistribute: []string{"static"}}})
 		m[name("ospf-ports")] = ported(router(s, model.Routing{OSPF: &model.OSPF{Cost: 20}, OSPF6: &model.OSPF{}}))
 		m[name("timers")] = router(s, timed())
@@ -281,6 +286,12 @@ func TestRefusals(t *testing.T) {
 		{"route over no interface", router(model.SoftwareBIRD, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16"), Interface: "eth9"}}
 		}, `route 10.9.0.0/16: there is no interface "eth9"; there are ge-0/0/1, sw, h1, eth1`},
+		{"an interface that is not there", router(model.SoftwareFRR, model.Routing{BGP: &model.BGP{AS: 1,
+			Neighbors: []model.BGPNeighbor{{Interface: "r9", AS: 2}}}}), nil,
+			`bgp: there is no interface "r9"; there are ge-0/0/1, sw, h1, eth1`},
+		{"whoever is there, with bird", router(model.SoftwareBIRD, model.Routing{BGP: &model.BGP{AS: 1,
+			Neighbors: []model.BGPNeighbor{{Interface: "eth1", AS: 2}}}}), nil,
+			`bgp: bird must know the address of the neighbour at eth1`},
 		{"metric", router(model.SoftwareFRR, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16"), Type: model.RouteBlackhole, Metric: 1000}}
 		}, "route 10.9.0.0/16: with frr a metric is an administrative distance, 1…255, not 1000"},

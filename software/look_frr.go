@@ -204,7 +204,9 @@ func frrBGPRoutes(text []byte) (all []Route, err error) {
 		}
 		var one Route
 		for _, h := range p.Nexthops {
-			one.Hops = append(one.Hops, Hop{h.IP, p.Peer.Interface})
+			if h.IP != "::" { // BIRD has no global address on a link without one, and says so
+				one.Hops = append(one.Hops, Hop{h.IP, p.Peer.Interface})
+			}
 		}
 		all = append(all, one)
 	}

@@ -60,6 +60,8 @@ func TestAnswers(t *testing.T) {
 		bgp = `{"prefix":"10.1.0.0/16","paths":[{"valid":true,"multipath":true,"bestpath":{"overall":true},
 "nexthops":[{"ip":"10.0.0.2","used":true}],"peer":{"peerId":"10.0.0.2"}},{"valid":true,"multipath":true,
 "nexthops":[{"ip":"10.0.0.6"}],"peer":{"peerId":"10.0.0.6"}},{"valid":true,"nexthops":[{"ip":"10.0.0.10"}]}]}`
+		overInterface = `{"prefix":"10.1.0.0/16","paths":[{"valid":true,"bestpath":{"overall":true},"nexthops":[{"ip":"::",
+"scope":"global"},{"ip":"fe80::2","scope":"link-local","used":true}],"peer":{"peerId":"fe80::2","interface":"r2"}}]}`
 		birdHead = "BIRD 2.0.12 ready.\nAccess restricted\n"
 		birdOSPF = birdHead + `ospfv2:
 Router ID   	Pri	     State     	DTime	Interface  Router IP
@@ -135,6 +137,8 @@ bgp2       BGP        ---        start  16:25:54.666  Active        Socket: Conn
 		"bgp route by a path that is not used": {"frr", model.Known{What: model.KnownRoute, Protocol: "bgp",
 			Prefix: netip.MustParsePrefix("10.1.0.0/16"), Via: netip.MustParseAddr("10.0.0.10")}, anyone,
 			[]Output{{bgp, 0}}, model.LookAnswer{Seen: "via 10.0.0.2, via 10.0.0.6"}},
+		"bgp route over an interface": {"frr", route("bgp", "10.1.0.0/16"), nil, []Output{{overInterface, 0}},
+			model.LookAnswer{So: true, Seen: "via fe80::2 on r2"}},
 		"BIRD's ospf": {"bird", neighbour("ospf", "full"), nil, []Output{{birdOSPF, 0}}, model.LookAnswer{So: true}},
 		"BIRD's ospf6": {"bird", neighbour("ospf6", "full"), nil, []Output{{birdOSPF, 0}},
 			model.LookAnswer{Seen: "ExStart"}},

@@ -2,6 +2,7 @@ package software
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -86,6 +87,13 @@ func connected(t *testing.T, resolved *model.Resolved) map[string]*running {
 			if err != nil {
 				t.Fatal(err)
 			}
+			el := all[l.Ends[k].Element].el
+			i := slices.IndexFunc(el.Interfaces, func(i model.ResolvedInterface) bool { return i.Name == l.Ends[k].Interface })
+			if mac, err := net.ParseMAC(el.Interfaces[i].MAC); err != nil {
+				t.Fatal(err)
+			} else if err := h.LinkSetHardwareAddr(dev, mac); err != nil {
+				t.Fatal(err)
+			}
 			if err := h.LinkSetUp(dev); err != nil {
 				t.Fatal(err)
 			}
@@ -163,6 +171,11 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 		{"ebgp", func(i int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001 + uint32(i)}} },
 			protoBGP, protoBGP},
 		{"ibgp", func(int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001}} }, protoBGP, protoBGP},
+		{"unnumbered ebgp", func(i int) model.Routing {
+			return model.Routing{BGP: &model.BGP{AS: 65001 + uint32(i), Unnumbered: true}}
+		}, protoBGP, protoBGP},
+		{"unnumbered ibgp", func(int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001, Unnumbered: true}} },
+			protoBGP, protoBGP},
 		{"rip", func(int) model.Routing { return model.Routing{RIP: &model.RIP{}} }, protoRIP, protoRIPng},
 	}
 	isis := func(level int) intent {

@@ -202,7 +202,8 @@ func mergeIntents(a, b form.Intents) form.Intents {
 	case b.BGP != nil:
 		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks,
 			Neighbors: a.BGP.Neighbors, Reflector: first(a.BGP.Reflector, b.BGP.Reflector),
-			Said: a.BGP.Said.Over(&b.BGP.Said)}
+			Unnumbered: first(a.BGP.Unnumbered, b.BGP.Unnumbered),
+			Said:       a.BGP.Said.Over(&b.BGP.Said)}
 		if merged.Networks == nil {
 			merged.Networks = b.BGP.Networks
 		}
@@ -249,7 +250,8 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level, ISISTimers: i.Said.Value}
 	}
 	if g := in.BGP; g != nil && !g.Off {
-		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, Reflector: deref(g.Reflector), BGPTimers: g.Said.Value}
+		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, Reflector: deref(g.Reflector),
+			Unnumbered: deref(g.Unnumbered), BGPTimers: g.Said.Value}
 		for _, n := range g.Neighbors {
 			r.BGP.Neighbors = append(r.BGP.Neighbors, model.BGPNeighbor(n))
 		}

@@ -42,7 +42,11 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 			all := yamlNode{kind: yamlList}
 			for _, x := range b.Neighbors {
 				var one yamlNode
-				one.set("address", x.Address.String())
+				if x.Interface != "" {
+					one.set("interface", x.Interface)
+				} else {
+					one.set("address", x.Address.String())
+				}
 				one.put("as", integer(x.AS))
 				one.set("name", x.Name)
 				if x.Client {
@@ -54,6 +58,9 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 		}
 		if b.Reflector {
 			m.put("reflector", raw("true"))
+		}
+		if b.Unnumbered {
+			m.put("unnumbered", raw("true"))
 		}
 		putSaid(&m, &b.BGPTimers, &model.BGPTimers{})
 		n.put("bgp", m)

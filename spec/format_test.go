@@ -119,6 +119,8 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"},
 				{Address: netip.MustParseAddr("192.0.2.9"), AS: r.BGP.AS, Client: true}}
 			r.BGP.Reflector = true
+		} else if maybe(t, "unnumbered") {
+			r.BGP.Unnumbered = true
 		}
 	}
 	return r

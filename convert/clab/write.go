@@ -224,6 +224,11 @@ func (w *writer) link(l *model.Link, elements []model.ResolvedElement) (any, err
 			ends[i].mac = w.stated(end)
 		}
 	}
+	if w.knownByMAC(l, elements) {
+		for i, end := range l.Ends {
+			ends[i].mac = interfaceOf(elements, end).MAC
+		}
+	}
 	for i, end := range ends {
 		w.impair(l, end.element, end.device, elementKind(elements, l.Ends[i].Element))
 	}
@@ -336,6 +341,22 @@ func (w *writer) lacks(what string, all []word) {
 			w.note("%s: %s is not carried over", what, one.text)
 		}
 	}
+}
+
+// knownByMAC tells whether BIRD at an end of a link is told the address that follows from the other end's MAC.
+func (w *writer) knownByMAC(l *model.Link, elements []model.ResolvedElement) bool {
+	return slices.ContainsFunc(l.Ends[:], func(end model.End) bool {
+		at := slices.IndexFunc(elements, func(e model.ResolvedElement) bool { return e.Name == end.Element })
+		e := &elements[at]
+		return e.Software == model.SoftwareBIRD && e.Routing.BGP != nil && slices.ContainsFunc(e.Routing.BGP.Neighbors,
+			func(n model.BGPNeighbor) bool { return n.Interface == end.Interface })
+	})
+}
+
+func interfaceOf(elements []model.ResolvedElement, end model.End) model.ResolvedInterface {
+	at := slices.IndexFunc(elements, func(e model.ResolvedElement) bool { return e.Name == end.Element })
+	all := elements[at].Interfaces
+	return all[slices.IndexFunc(all, func(i model.ResolvedInterface) bool { return i.Name == end.Interface })]
 }
 
 // stated is the MAC address that the document gives an interface.

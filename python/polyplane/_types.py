@@ -63,6 +63,7 @@ BGP = TypedDict(
         "neighbors": list["BGPNeighbor"],
         "networks": list[str],
         "reflector": bool,
+        "unnumbered": bool,
     },
     total=False,
 )
@@ -71,9 +72,10 @@ BGP = TypedDict(
 BGPNeighbor = TypedDict(
     "BGPNeighbor",
     {
-        "address": Required[str],
+        "address": str,
         "as": Required[int],
         "client": bool,
+        "interface": str,
         "name": str,
     },
     total=False,

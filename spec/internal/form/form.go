@@ -113,14 +113,20 @@ type BGP struct {
 	// Whether it is a route reflector (RFC 4456): what one neighbour of its autonomous system says it tells the others.
 	// All of them are its clients, but for those that are reflectors, too. Next hops stay as they are, so an IGP such
 	// as ospf must lead to them.
-	Reflector *bool                 `yaml:"reflector"`
-	Said      Said[model.BGPTimers] `yaml:",inline"`
+	Reflector *bool `yaml:"reflector"`
+	// Whether its sessions with directly linked routers that say so, too, lead over the interfaces, by their link-local
+	// addresses, and carry both address families (RFC 8950). Such links get no other addresses unless they or their
+	// ends state some.
+	Unnumbered *bool                 `yaml:"unnumbered"`
+	Said       Said[model.BGPTimers] `yaml:",inline"`
 }
 
 // Neighbor is one BGP session.
 type Neighbor struct {
 	// The neighbour's address.
 	Address netip.Addr `yaml:"address"`
+	// Instead of an address, the interface that the neighbour is at: the session is by link-local addresses.
+	Interface string `yaml:"interface"`
 	// The neighbour's autonomous system.
 	AS uint32 `yaml:"as"`
 	// What people call it.

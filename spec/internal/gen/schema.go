@@ -17,7 +17,7 @@ import (
 // required are the keys that must be there, by type.
 var required = map[string][]string{"Network": {"network"}, "Edge": {"end"},
 	"Fault":    {"at"},
-	"Neighbor": {"address", "as"}, "Route": {"to"}}
+	"Neighbor": {"as"}, "Route": {"to"}}
 
 func (c comments) schema() ([]byte, error) {
 	b := schemaBuilder{c, jsonschema.Definitions{}}

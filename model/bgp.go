@@ -1,0 +1,39 @@
+package model
+
+import "net/netip"
+
+// BGP speaks to every directly linked router that has BGP as well, unless Neighbors names those that it speaks to.
+type BGP struct {
+	AS uint32 `json:"as"`
+	// announced; the connected subnets of hosts and the loopback when empty
+	Networks  []netip.Prefix `json:"networks,omitempty"`
+	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
+	// Reflector makes a client of every neighbour of the own autonomous system that is no reflector itself (RFC 4456).
+	Reflector bool `json:"reflector,omitempty"`
+	// Unnumbered has the sessions with directly linked routers that say so, too, lead over the interfaces, by the
+	// addresses that these have by themselves; such links need no others, and are given none.
+	Unnumbered bool `json:"unnumbered,omitempty"`
+	BGPTimers
+}
+
+// BGPNeighbor is one session.
+type BGPNeighbor struct {
+	// Address is, of a session over an interface, the link-local one at its far end; in documents there is none, and
+	// nobody knows it where the far end is no router of the network.
+	Address netip.Addr `json:"address,omitzero"`
+	// Interface is where the neighbour is, whatever its address there: the session carries both address families (RFC
+	// 8950).
+	Interface string `json:"interface,omitempty"`
+	AS        uint32 `json:"as"`
+	Name      string `json:"name,omitempty"`
+	// Client tells that what others of the autonomous system say is reflected to it, and the other way round.
+	Client bool `json:"client,omitempty"`
+}
+
+// Where is what people call the far end of the session: its address, or the interface that it is at.
+func (n BGPNeighbor) Where() string {
+	if n.Interface != "" {
+		return "at " + n.Interface
+	}
+	return n.Address.String()
+}
