@@ -405,6 +405,10 @@ func intents(r model.Routing) []string {
 		if r.BGP.Unnumbered {
 			words += ", unnumbered"
 		}
+		if used := r.BGP.Used(); len(used) > 0 {
+			slices.Sort(used)
+			words += ", policies " + strings.Join(used, " and ")
+		}
 		list = append(list, words+timers(r.BGP.BGPTimers))
 	}
 	if r.RIP != nil {

@@ -13,6 +13,12 @@ type BGP struct {
 	// Unnumbered has the sessions with directly linked routers that say so, too, lead over the interfaces, by the
 	// addresses that these have by themselves; such links need no others, and are given none.
 	Unnumbered bool `json:"unnumbered,omitempty"`
+	// PrefixLists are named lists of what ParsePrefixRange reads, for rules of policies.
+	PrefixLists map[string][]string `json:"prefixLists,omitempty" key:"prefix-lists"`
+	// Policies are for what neighbours tell and are told.
+	Policies map[string][]BGPRule `json:"policies,omitempty"`
+	// Toward is what is said of sessions that follow from links, by the name of the router at the other end.
+	Toward map[string]BGPToward `json:"toward,omitempty" key:"neighbors"`
 	BGPTimers
 }
 
@@ -28,6 +34,9 @@ type BGPNeighbor struct {
 	Name      string `json:"name,omitempty"`
 	// Client tells that what others of the autonomous system say is reflected to it, and the other way round.
 	Client bool `json:"client,omitempty"`
+	// In and Out are the policies for what it tells, and for what it is told; everything passes where there is none.
+	In  string `json:"in,omitempty"`
+	Out string `json:"out,omitempty"`
 }
 
 // Where is what people call the far end of the session: its address, or the interface that it is at.

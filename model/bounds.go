@@ -14,6 +14,8 @@ const (
 	MaxAllRoutes    = 200_000
 	MaxNextHops     = 64    // of a route
 	MaxNeighborsBGP = 4_096 // of a router
+	MaxPolicies     = 256   // of a router's BGP, and prefix lists
+	MaxRules        = 1_024 // in them
 	MaxWords        = 32    // of a list like redistribute
 	MaxForwards     = 64    // of an edge
 	MaxAllForwards  = 1_024
@@ -88,7 +90,16 @@ func sizeOf[I any](e *ElementOf[I]) int {
 		size += sizeOfOther / 2 * len(e.Routes[k].Via)
 	}
 	if g := e.Routing.BGP; g != nil {
-		size += sizeOfOther * (len(g.Networks) + len(g.Neighbors))
+		size += sizeOfOther * (len(g.Networks) + len(g.Neighbors) + len(g.Toward))
+		for name, ranges := range g.PrefixLists {
+			size += len(name) + sizeOfAddress*len(ranges)
+		}
+		for name, rules := range g.Policies {
+			size += len(name)
+			for k := range rules {
+				size += sizeOfOther + len(rules[k].String())
+			}
+		}
 	}
 	for name, text := range e.Config {
 		size += len(name) + len(text)

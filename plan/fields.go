@@ -231,6 +231,13 @@ func text(v reflect.Value) string {
 		return end.Element + ":" + end.Interface
 	case v.Kind() == reflect.Slice || v.Kind() == reflect.Array:
 		return strings.Join(entries(v), " ")
+	case v.Kind() == reflect.Map: // of something new, what there is by name
+		var names []string
+		for _, k := range v.MapKeys() {
+			names = append(names, k.String())
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
 	}
 	var parts []string
 	for i := range v.NumField() {

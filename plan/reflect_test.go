@@ -138,8 +138,14 @@ func TestEveryFieldIsTold(t *testing.T) {
 			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector", "unnumbered"}, last) {
 				value = "unset"
 			}
+			if last == "deny" { // one of the words of a rule
+				value = "deny set"
+			}
+			if last == "prefixes" && slices.Contains(parts, "match") || last == "neighbors" && slices.Contains(parts, "in") {
+				value = "s2"
+			}
 			if last == "client" { // one of the words of a neighbour
-				value = "client true → "
+				value = "name s1 in s1 out s1  (in place)"
 			}
 			if last == "config" {
 				value = "1 removed, 1 added" // files are too long to show

@@ -78,6 +78,24 @@ func Bounds(n *model.Network) []model.Problem {
 			of("routing/bgp", "networks to announce", len(g.Networks), model.MaxRoutes)
 			of("routing/bgp", "BGP neighbors", len(g.Neighbors), model.MaxNeighborsBGP)
 			routes += len(g.Networks)
+			of("routing/bgp", "BGP neighbors named", len(g.Toward), model.MaxNeighborsBGP)
+			of("routing/bgp/prefix-lists", "prefix lists", len(g.PrefixLists), model.MaxPolicies)
+			of("routing/bgp/policies", "policies", len(g.Policies), model.MaxPolicies)
+			rules, ranges := 0, 0
+			for _, all := range g.Policies {
+				rules += len(all)
+				for k := range all {
+					m, s := &all[k].Match, &all[k].Set
+					of("routing/bgp/policies", "communities in one rule", len(m.Community)+len(s.Community)+
+						len(s.AddCommunity)+len(s.DeleteCommunity), model.MaxWords)
+				}
+			}
+			for _, all := range g.PrefixLists {
+				ranges += len(all)
+			}
+			of("routing/bgp/policies", "rules in its policies", rules, model.MaxRules)
+			of("routing/bgp/prefix-lists", "prefixes in its lists", ranges, model.MaxRoutes)
+			routes += ranges
 		}
 		if r := e.Routing.RIP; r != nil {
 			of("routing/rip", "words under redistribute", len(r.Redistribute), model.MaxWords)

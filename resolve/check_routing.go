@@ -128,6 +128,7 @@ func (ps *problems) checkIntents(i int) {
 		}
 	}
 	ps.checkNeighbours(i)
+	ps.checkPolicies(i)
 }
 
 // checkPorts looks at what interfaces say of OSPF.

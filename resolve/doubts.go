@@ -32,6 +32,7 @@ func Doubts(net *model.Network, resolved *model.Resolved) []string {
 		d.unnumbered(&d.segments[i])
 	}
 	d.bgp()
+	d.policies()
 	d.expected()
 	if more := len(d.told) - mostDoubts; more > 0 {
 		d.told = append(d.told[:mostDoubts:mostDoubts], fmt.Sprintf("and %d more like these", more))

@@ -1,6 +1,9 @@
 package resolve
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -96,5 +99,61 @@ func (d *doubts) unnumbered(s *segment) {
 	if a.Routing.BGP.Unnumbered && !b.Routing.BGP.Unnumbered {
 		d.tell("%s: the BGP of %s is unnumbered and that of %s is not, so that they have no session there; say "+
 			"unnumbered for both, or give the link addresses", d.where(s), a.Name, b.Name)
+	}
+}
+
+// policies looks for what policies say to no avail.
+func (d *doubts) policies() {
+	met := map[string]bool{} // routers that others which name them have sessions with
+	for i := range d.resolved.Elements {
+		if b := d.resolved.Elements[i].Routing.BGP; b != nil {
+			for _, n := range b.Neighbors {
+				if _, named := b.Toward[n.Name]; named {
+					met[n.Name] = true
+				}
+			}
+		}
+	}
+	told := map[string]bool{}
+	for i := range d.resolved.Elements {
+		e := &d.resolved.Elements[i]
+		b := e.Routing.BGP
+		if b == nil || !generated(e) {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.Toward)) {
+			if !met[name] && name != e.Name && !told[name] {
+				told[name] = true // a network says it for all of its routers
+				d.tell("%s: it says which policies %s has, and has no BGP session with it", e.Name, name)
+			}
+		}
+		for _, n := range b.Neighbors {
+			d.policy(e, n.In, false, n)
+			d.policy(e, n.Out, true, n)
+		}
+	}
+}
+
+// policy looks at what a session's policy sets in vain.
+func (d *doubts) policy(e *model.ResolvedElement, name string, out bool, n model.BGPNeighbor) {
+	b, own := e.Routing.BGP, n.AS == e.Routing.BGP.AS
+	rules := b.Policies[name]
+	has := func(what func(model.BGPRule) bool) bool { return slices.ContainsFunc(rules, what) }
+	prepends := has(func(r model.BGPRule) bool { return r.Set.Prepend > 0 })
+	with := cmp.Or(n.Name, n.Where())
+	var told string
+	switch {
+	case prepends && out && own:
+		told = fmt.Sprintf("%s: policy %s prepends AS %d to what %s of the same AS is told, which takes that for a "+
+			"loop and drops it", e.Name, name, b.AS, with)
+	case prepends && !out:
+		told = fmt.Sprintf("%s: policy %s prepends AS %d to what it is told by %s; routers of the same AS take that "+
+			"for a loop and drop it; prepend where routes go out", e.Name, name, b.AS, with)
+	case out && !own && has(func(r model.BGPRule) bool { return r.Set.LocalPreference != nil }):
+		told = fmt.Sprintf("%s: policy %s sets a local preference for %s, which is in another AS and is not told of "+
+			"it; set it where routes come in", e.Name, name, with)
+	}
+	if told != "" && !slices.Contains(d.told, told) { // a router may have several sessions with another
+		d.told = append(d.told, told)
 	}
 }

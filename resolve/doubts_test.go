@@ -37,6 +37,14 @@ func TestDoubts(t *testing.T) {
 	}
 	over := func(ifc string, as uint32) model.BGPNeighbor { return model.BGPNeighbor{Interface: ifc, AS: as} }
 	unnumbered := func(as uint32) model.Routing { return model.Routing{BGP: &model.BGP{AS: as, Unnumbered: true}} }
+	policed := func(as uint32, with string, set model.BGPSet, out bool) model.Routing {
+		toward := model.BGPToward{In: "p"}
+		if out {
+			toward = model.BGPToward{Out: "p"}
+		}
+		return model.Routing{BGP: &model.BGP{AS: as, Policies: map[string][]model.BGPRule{"p": {{Set: set}}},
+			Toward: map[string]model.BGPToward{with: toward}}}
+	}
 	both := func(a, b model.Routing) model.Routing { return model.Routing{OSPF: a.OSPF, BGP: b.BGP} }
 	for name, c := range map[string]struct {
 		one, two model.Routing
@@ -67,6 +75,16 @@ func TestDoubts(t *testing.T) {
 				"r2: its BGP neighbour 10.0.0.1 is r1, whose own neighbours leave r2 out"}},
 		"over an interface, to another system": {one: bgp(65001, over("r2", 65009)), two: bgp(65002),
 			want: []string{"r1: its BGP neighbour at r2 is r2, whose AS is 65002 and not 65009"}},
+		"policies": {one: policed(65001, "r2", model.BGPSet{MED: new(uint32), Prepend: 1}, true),
+			two: policed(65002, "r1", model.BGPSet{LocalPreference: new(uint32)}, false)},
+		"prepended within the system": {one: policed(65001, "r2", model.BGPSet{Prepend: 1}, true), two: bgp(65001),
+			want: []string{"r1: policy p prepends AS 65001 to what r2 of the same AS is told"}},
+		"prepended to what comes in": {one: policed(65001, "r2", model.BGPSet{Prepend: 1}, false), two: bgp(65002),
+			want: []string{"r1: policy p prepends AS 65001 to what it is told by r2"}},
+		"local preference for others": {one: policed(65001, "r2", model.BGPSet{LocalPreference: new(uint32)}, true),
+			two: bgp(65002), want: []string{"r1: policy p sets a local preference for r2"}},
+		"policies for nobody": {one: policed(65001, "r3", model.BGPSet{MED: new(uint32)}, true), two: bgp(65002),
+			want: []string{"r1: it says which policies r3 has, and has no BGP session with it"}},
 		"loopbacks": {one: bgp(65001, to("10.255.0.2", 65002)), two: bgp(65002)},
 		"nobody": {one: bgp(65001, to("10.9.9.9", 65002)), two: bgp(65002),
 			want: []string{"r1: its BGP neighbour 10.9.9.9 is nobody's address"}},

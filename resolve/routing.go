@@ -144,6 +144,7 @@ func (r *resolver) neighbours() {
 	}
 	r.atInterfaces()
 	r.clients()
+	r.policies()
 }
 
 // sessionOverInterfaces tells whether the session on a segment is over the interfaces at its ends. It is given to those
@@ -190,6 +191,21 @@ func (r *resolver) atInterfaces() {
 }
 
 func overInterface(n model.BGPNeighbor) bool { return n.Interface != "" }
+
+// policies gives sessions the policies that are said of whom they are with.
+func (r *resolver) policies() {
+	for i := range r.out.Elements {
+		b := r.out.Elements[i].Routing.BGP // a copy since neighbours, as its Neighbors are, unless they are stated
+		if b == nil || len(b.Toward) == 0 {
+			continue
+		}
+		b.Neighbors = slices.Clone(b.Neighbors)
+		for k := range b.Neighbors {
+			n := &b.Neighbors[k]
+			n.In, n.Out = cmp.Or(n.In, b.Toward[n.Name].In), cmp.Or(n.Out, b.Toward[n.Name].Out)
+		}
+	}
+}
 
 // clients tells reflectors who of their neighbours is a client of theirs: whoever is of the same autonomous system, and
 // no reflector, also if a document states him.

@@ -350,6 +350,7 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 	}
 	nets := announced(el)
 	reflects := slices.ContainsFunc(bgp.Neighbors, func(n model.BGPNeighbor) bool { return n.Client })
+	birdPolicies(w, bgp)
 	if err := birdTellsOfItself(w, el); err != nil {
 		return fmt.Errorf("bgp: %w", err)
 	}
@@ -386,7 +387,14 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 			if set := ofFamily(nets, f.v4); len(set) > 0 {
 				export += " || net ~ [" + joinPrefixes(set) + "]"
 			}
-			if tellsDefault(el, f.v4) {
+			imports := "all"
+			if n.In != "" {
+				imports = "where " + birdPolicy(n.In, f) + "()"
+			}
+			if n.Out != "" {
+				export = "(" + export + ") && " + birdPolicy(n.Out, f) + "()"
+			}
+			if tellsDefault(el, f.v4) { // whatever the policy says
 				export += " || net = " + f.everything()
 			}
 			more := ""
@@ -405,7 +413,7 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 			if f.v4 && !n.Address.Is4() {
 				more += " extended next hop yes;"
 			}
-			w.line("\t%s { import all; export where %s;%s };", f.channel, export, more)
+			w.line("\t%s { import %s; export where %s;%s };", f.channel, imports, export, more)
 		}
 		w.line("}")
 	}

@@ -190,6 +190,11 @@ func checkIntents(el model.ResolvedElement) error {
 	if r.BGP != nil && r.BGP.AS == 0 {
 		return fmt.Errorf("bgp needs an autonomous system number, 1…4294967295: bgp: {as: 65001}")
 	}
+	if r.BGP != nil {
+		if err := checkPolicies(r.BGP); err != nil {
+			return err
+		}
+	}
 	if (r.OSPF != nil || r.OSPF6 != nil || r.BGP != nil || r.ISIS != nil) && !el.RouterID.Is4() {
 		return fmt.Errorf("ospf, ospf6, isis and bgp need a router ID in dotted form such as 10.255.0.1, not %q",
 			el.RouterID)

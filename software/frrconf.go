@@ -269,6 +269,7 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 	if bgp == nil {
 		return nil
 	}
+	frrPolicies(w, bgp)
 	w.line("router bgp %d", bgp.AS)
 	w.line(" bgp router-id %s", el.RouterID)
 	w.line(" bgp log-neighbor-changes")
@@ -333,7 +334,13 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 			if n.Client {
 				w.line("  neighbor %s route-reflector-client", a)
 			}
-			if tellsDefault(el, v4) {
+			if n.In != "" {
+				w.line("  neighbor %s route-map %s in", a, n.In)
+			}
+			if n.Out != "" {
+				w.line("  neighbor %s route-map %s out", a, n.Out)
+			}
+			if tellsDefault(el, v4) { // whatever the policy says
 				w.line("  neighbor %s default-originate", a)
 			}
 		}

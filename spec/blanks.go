@@ -109,7 +109,7 @@ func (b *blanks) lose(top, text string) {
 
 // ofDefaults are those keys among elementKeys that defaults and the document itself may have.
 var ofDefaults = []string{"software", "control", "forwarding", "cpu", "memory", "bgp/as", "ospf/hello", "ospf6/hello",
-	"isis/hello", "bgp/keepalive", "rip/update"}
+	"isis/hello", "bgp/keepalive", "rip/update", "bgp/policies", "bgp/prefix-lists"}
 
 // elementKeys are those keys of elements without which a reader draws other conclusions.
 var elementKeys = append([]string{"interfaces", "addresses", "prefixes"}, ofDefaults...)

@@ -200,16 +200,7 @@ func mergeIntents(a, b form.Intents) form.Intents {
 	case a.BGP == nil:
 		a.BGP = b.BGP
 	case b.BGP != nil:
-		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks,
-			Neighbors: a.BGP.Neighbors, Reflector: first(a.BGP.Reflector, b.BGP.Reflector),
-			Unnumbered: first(a.BGP.Unnumbered, b.BGP.Unnumbered),
-			Said:       a.BGP.Said.Over(&b.BGP.Said)}
-		if merged.Networks == nil {
-			merged.Networks = b.BGP.Networks
-		}
-		if merged.Neighbors == nil {
-			merged.Neighbors = b.BGP.Neighbors
-		}
+		merged := mergeBGP(a.BGP, b.BGP)
 		a.BGP = &merged
 	}
 	switch {
@@ -250,11 +241,7 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level, ISISTimers: i.Said.Value}
 	}
 	if g := in.BGP; g != nil && !g.Off {
-		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, Reflector: deref(g.Reflector),
-			Unnumbered: deref(g.Unnumbered), BGPTimers: g.Said.Value}
-		for _, n := range g.Neighbors {
-			r.BGP.Neighbors = append(r.BGP.Neighbors, model.BGPNeighbor(n))
-		}
+		r.BGP = bgp(g)
 	}
 	if p := in.RIP; p != nil && !p.Off {
 		r.RIP = &model.RIP{Redistribute: p.Redistribute, RIPTimers: p.Said.Value}

@@ -293,6 +293,8 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 					d.lost(item)
 				}
 			case *form.Fault: // the builder knows what can be told of it
+			case *form.PolicyRule: // the others keep their numbers
+				d.kept(e.Interface().(*form.PolicyRule), i)
 			default:
 				if len(d.errs) > before {
 					continue // what is left of it would say something else
@@ -368,6 +370,14 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		d.expect(n, p)
 	case *form.Config:
 		d.config(n, p, what)
+	case *form.Neighbors:
+		*p = d.neighbors(n, what)
+	case *form.PrefixLists:
+		*p = d.prefixLists(n, what)
+	case *form.Policies:
+		*p = d.policies(n, what)
+	case *form.Communities:
+		*p = several(d, n, what, model.ParseCommunity)
 	case *form.Commands:
 		*p = d.commands(n, what)
 	case *form.Variables:

@@ -192,6 +192,9 @@ func (f *formatter) shared(doc *yamlNode) {
 	}
 	keepUnlessDefault(&c.Control, model.ControlNetns)
 	keepUnlessDefault(&c.Forwarding, model.ForwardGuest)
+	if c.Routing.BGP == nil {
+		c.Routing.BGP = commonPolicies(rs)
+	}
 	f.routers = c
 	doc.set("control", string(c.Control))
 	doc.set("forwarding", string(c.Forwarding))

@@ -34,36 +34,8 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 		putSaid(&m, &i.ISISTimers, &model.ISISTimers{})
 		n.put("isis", m)
 	}
-	if b := r.BGP; b != nil && said.BGP == nil {
-		m := yamlNode{kind: yamlMapping}
-		m.put("as", integer(b.AS))
-		putPrefixes(&m, "networks", b.Networks)
-		if len(b.Neighbors) > 0 {
-			all := yamlNode{kind: yamlList}
-			for _, x := range b.Neighbors {
-				var one yamlNode
-				if x.Interface != "" {
-					one.set("interface", x.Interface)
-				} else {
-					one.set("address", x.Address.String())
-				}
-				one.put("as", integer(x.AS))
-				one.set("name", x.Name)
-				if x.Client {
-					one.put("client", raw("true"))
-				}
-				all.list = append(all.list, one)
-			}
-			m.put("neighbors", all)
-		}
-		if b.Reflector {
-			m.put("reflector", raw("true"))
-		}
-		if b.Unnumbered {
-			m.put("unnumbered", raw("true"))
-		}
-		putSaid(&m, &b.BGPTimers, &model.BGPTimers{})
-		n.put("bgp", m)
+	if b := r.BGP; b != nil && (said.BGP == nil || said.BGP.AS == 0) {
+		n.put("bgp", putBGP(b, said.BGP == nil))
 	}
 	if p := r.RIP; p != nil && said.RIP == nil {
 		m := yamlNode{kind: yamlMapping}

@@ -122,6 +122,18 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 		} else if maybe(t, "unnumbered") {
 			r.BGP.Unnumbered = true
 		}
+		if maybe(t, "policies") {
+			n := rapid.Uint32().Draw(t, "med")
+			r.BGP.PrefixLists = map[string][]string{"a": {"10.1.0.0/16 le 24", "::/0"}, "b.c": {"10.0.0.0/8 ge 16 le 24"}}
+			r.BGP.Policies = map[string][]model.BGPRule{"p-1": {
+				{Match: model.BGPMatch{Prefixes: "a", Community: []string{"65001:80", "no-export"}}, Deny: true},
+				{Match: model.BGPMatch{Community: []string{"1:2"}}, Set: model.BGPSet{MED: &n, LocalPreference: new(uint32),
+					Prepend: rapid.IntRange(0, 10).Draw(t, "prepend"), AddCommunity: []string{"1:1"}, DeleteCommunity: []string{"1:2"}}},
+				{Set: model.BGPSet{Community: []string{"none"}}}}, "q": {{}}}
+			if len(r.BGP.Neighbors) > 0 {
+				r.BGP.Neighbors[0].In, r.BGP.Neighbors[1].Out = "p-1", "q"
+			}
+		}
 	}
 	return r
 }

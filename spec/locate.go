@@ -66,6 +66,15 @@ func (b *builder) locate(p model.Problem) *token.Token {
 	if len(path) > 1 && path[0] == "interfaces" && child(at.node, "interfaces") == nil {
 		path = []string{"addresses"}
 	}
+	// What a router has of its network's policies stands there.
+	if len(path) > 2 && path[0] == "bgp" && !states(at.node, path[:3]) {
+		for _, above := range [][]string{{"defaults", "routers"}, nil} {
+			if p := slices.Concat(above, path); states(b.form.Node, p[:len(above)+3]) {
+				at, path = place{node: b.form.Node}, p
+				break
+			}
+		}
+	}
 	if t := locateIn(at, path); t != nil {
 		return t
 	}

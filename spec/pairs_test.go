@@ -22,7 +22,8 @@ defaults:
   links: {delay: 1ms, mtu: 1500}
 routers:
   r1: {ospf: {area: 0, cost: 10, hello: 5s, dead: 20s}, loopback: 10.255.0.1, router-id: 10.255.0.1}
-  r2: {bgp: {as: 65001, networks: [10.9.0.0/16], neighbors: [{address: 10.1.0.2, as: 65002}]}, forwarding: xdp}
+  r2: {bgp: {as: 65001, networks: [10.9.0.0/16], neighbors: [{address: 10.1.0.2, as: 65002}, {address: 10.1.0.6, as: 65003, in: p}],
+    prefix-lists: {ours: 10.9.0.0/16 le 24}, policies: {p: [{match: {prefixes: ours}, set: {med: 1}}, {set: {prepend: 1}}]}}, forwarding: xdp}
   r3: {software: bird, config: {bird.conf: "router id 1.2.3.4;"}, memory: 32MiB, node: n1}
   r4: {software: static, interfaces: {up: 10.4.0.2/24}, gateway: 10.4.0.1, routes: [10.7.0.0/16 via 10.4.0.9]}
   r5: {memory: 64MiB, isis: {level: 2}, rip: {update: 10s, timeout: 30s}, hook: tc}
@@ -96,6 +97,8 @@ var mistakes = map[string]mistake{
 	"as misspelt":        {"as: 65001", "sa: 65001", `no key "sa"`},
 	"networks":           {"[10.9.0.0/16]", "[10.9.0.0]", "networks of bgp"},
 	"neighbor":           {"{address: 10.1.0.2", "{address: 10.1.0", "is no address"},
+	"prefix list":        {"le 24", "le 240", "le is followed by a length"},
+	"med":                {"med: 1", "med: x", "med of set of policy p"},
 	"software":           {"software: bird", "software: brid", "software of router r3"},
 	"software misspelt":  {"software: static", "sofware: static", `no key "sofware"`},
 	"config gone":        {`bird.conf: "router id 1.2.3.4;"`, "bird.conf: {file: no.conf}", "config of router r3"},
@@ -157,6 +160,10 @@ var mistakes = map[string]mistake{
 	"cost":                 {"cost: 10", "cost: 70000", "the cost 70000"},
 	"router id":            {"router-id: 10.255.0.1", "router-id: 0.0.0.0", "the router ID 0.0.0.0"},
 	"no as":                {"as: 65001, ", "", "needs an autonomous system"},
+	"policy":               {"in: p}", "in: q}", "there is no policy q"},
+	"list":                 {"{prefixes: ours}", "{prefixes: hours}", "there is no prefix list hours"},
+	"rules' order":         {"match: {prefixes: ours}, ", "", "no route comes to it"},
+	"prepend":              {"{prepend: 1}", "{prepend: 20}", "prepend 20 is not between"},
 	"networks bits":        {"[10.9.0.0/16]", "[10.9.0.1/16]", "cannot announce"},
 	"bird isis":            {"node: n1}\n  r4", "node: n1, isis: {}}\n  r4", "BIRD speaks no IS-IS"},
 	"node and location":    {"node: n1}\n  r4", "node: n1, location: x}\n  r4", "both a node and a location"},

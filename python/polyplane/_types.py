@@ -62,11 +62,19 @@ BGP = TypedDict(
         "keepalive": int,
         "neighbors": list["BGPNeighbor"],
         "networks": list[str],
+        "policies": dict[str, list["BGPRule"]],
+        "prefixLists": dict[str, list[str]],
         "reflector": bool,
+        "toward": dict[str, "BGPToward"],
         "unnumbered": bool,
     },
     total=False,
 )
+
+
+class BGPMatch(TypedDict, total=False):
+    community: list[str]
+    prefixes: str
 
 
 BGPNeighbor = TypedDict(
@@ -75,8 +83,35 @@ BGPNeighbor = TypedDict(
         "address": str,
         "as": Required[int],
         "client": bool,
+        "in": str,
         "interface": str,
         "name": str,
+        "out": str,
+    },
+    total=False,
+)
+
+
+class BGPRule(TypedDict, total=False):
+    deny: bool
+    match: "BGPMatch"
+    set: "BGPSet"
+
+
+class BGPSet(TypedDict, total=False):
+    addCommunity: list[str]
+    community: list[str]
+    deleteCommunity: list[str]
+    localPreference: int
+    med: int
+    prepend: int
+
+
+BGPToward = TypedDict(
+    "BGPToward",
+    {
+        "in": str,
+        "out": str,
     },
     total=False,
 )

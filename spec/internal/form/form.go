@@ -108,8 +108,9 @@ type BGP struct {
 	AS uint32 `yaml:"as"`
 	// What is announced; the connected subnets that have hosts, and the loopback, when left out.
 	Networks Prefixes `yaml:"networks"`
-	// The sessions; every directly linked router that has BGP when left out.
-	Neighbors []Neighbor `yaml:"neighbors"`
+	// The sessions, as a list; every directly linked router that has BGP when left out. A mapping says something of
+	// these by their names: `{r2: {in: customers}}`.
+	Neighbors Neighbors `yaml:"neighbors"`
 	// Whether it is a route reflector (RFC 4456): what one neighbour of its autonomous system says it tells the others.
 	// All of them are its clients, but for those that are reflectors, too. Next hops stay as they are, so an IGP such
 	// as ospf must lead to them.
@@ -117,8 +118,13 @@ type BGP struct {
 	// Whether its sessions with directly linked routers that say so, too, lead over the interfaces, by their link-local
 	// addresses, and carry both address families (RFC 8950). Such links get no other addresses unless they or their
 	// ends state some.
-	Unnumbered *bool                 `yaml:"unnumbered"`
-	Said       Said[model.BGPTimers] `yaml:",inline"`
+	Unnumbered *bool `yaml:"unnumbered"`
+	// Lists of prefixes by name, for rules of policies: `10.1.0.0/16`, or with the lengths of those within it,
+	// `10.1.0.0/16 le 24`, `10.0.0.0/8 ge 16 le 24`.
+	PrefixLists PrefixLists `yaml:"prefix-lists"`
+	// Policies by name, each a list of rules: the first that a route matches decides, and what matches none is denied.
+	Policies Policies              `yaml:"policies"`
+	Said     Said[model.BGPTimers] `yaml:",inline"`
 }
 
 // Neighbor is one BGP session.
@@ -133,6 +139,55 @@ type Neighbor struct {
 	Name string `yaml:"name"`
 	// Whether it is a client of this router, also if that is no reflector for its other neighbours.
 	Client bool `yaml:"client"`
+	// The policy for what it tells; all of that is taken when left out.
+	In string `yaml:"in"`
+	// The policy for what it is told; it is told everything when left out.
+	Out string `yaml:"out"`
+}
+
+// Toward is what is said of a router with which sessions follow from links.
+type Toward struct {
+	// The policy for what it tells; all of that is taken when left out.
+	In string `yaml:"in"`
+	// The policy for what it is told; it is told everything when left out.
+	Out string `yaml:"out"`
+}
+
+// PolicyRule is one rule of a policy.
+type PolicyRule struct {
+	// What a route must have, all of it; every route matches when left out.
+	Match *PolicyMatch `yaml:"match"`
+	// Whether routes that match are denied; else they pass.
+	Deny bool `yaml:"deny"`
+	// What routes that match get.
+	Set *PolicySet `yaml:"set"`
+}
+
+// PolicyMatch is what a route must have.
+type PolicyMatch struct {
+	// The name of a prefix list that the route is in.
+	Prefixes string `yaml:"prefixes"`
+	// Communities (RFC 1997) that it has, all of them: `65001:80`, no-export or no-advertise.
+	Community Communities `yaml:"community"`
+}
+
+// PolicySet is what a route gets.
+type PolicySet struct {
+	// The local preference, 0 to 4294967295: more is better; 100 without a word. Only the own autonomous system hears
+	// of it.
+	LocalPreference *uint32 `yaml:"local-preference"`
+	// The multi-exit discriminator, 0 to 4294967295: less is better, among routes by the same neighbouring autonomous
+	// system.
+	MED *uint32 `yaml:"med"`
+	// How often the router's autonomous system is put before the path once more, 1 to 10, so that others prefer other
+	// ways. For what is told to other autonomous systems.
+	Prepend int `yaml:"prepend"`
+	// Communities in place of all that it has; none takes them away.
+	Community Communities `yaml:"community"`
+	// Communities that it gets beside those that it has.
+	AddCommunity Communities `yaml:"add-community"`
+	// Communities that are taken from it.
+	DeleteCommunity Communities `yaml:"delete-community"`
 }
 
 // RIP is on all of a router's interfaces.

@@ -81,6 +81,24 @@ type Expect struct {
 	Node  ast.Node
 }
 
+// Neighbors are a list of sessions, or a mapping of what is said of those that follow from links.
+type Neighbors struct {
+	List []Neighbor
+	By   []Item[Toward]
+}
+
+// None tells whether nothing is said.
+func (n Neighbors) None() bool { return n.List == nil && n.By == nil }
+
+// PrefixLists are a mapping: prefixes with their lengths, by the name of the list.
+type PrefixLists map[string][]string
+
+// Policies are a mapping.
+type Policies map[string][]PolicyRule
+
+// Communities is one community or several, as a list or with commas between.
+type Communities []string
+
 // Config is the software's configuration by file name; "" stands for the software's main file.
 type Config []Item[ConfigText]
 

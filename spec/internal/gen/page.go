@@ -34,6 +34,10 @@ var sections = []struct {
 	{"IS-IS (`isis`)", reflect.TypeFor[form.ISIS]()},
 	{"BGP (`bgp`)", reflect.TypeFor[form.BGP]()},
 	{"A BGP neighbor", reflect.TypeFor[form.Neighbor]()},
+	{"A BGP neighbor by name", reflect.TypeFor[form.Toward]()},
+	{"A rule of a BGP policy", reflect.TypeFor[form.PolicyRule]()},
+	{"A rule's `match`", reflect.TypeFor[form.PolicyMatch]()},
+	{"A rule's `set`", reflect.TypeFor[form.PolicySet]()},
 	{"RIP (`rip`)", reflect.TypeFor[form.RIP]()},
 	{"Defaults", reflect.TypeFor[form.Defaults]()},
 	{"An edge", reflect.TypeFor[form.Edge]()},
@@ -95,6 +99,14 @@ func takes(t reflect.Type) string {
 		return "mapping or `false`"
 	case reflect.TypeFor[form.Config]():
 		return "text or mapping"
+	case reflect.TypeFor[form.Neighbors]():
+		return "list or mapping"
+	case reflect.TypeFor[form.PrefixLists]():
+		return "prefixes by name"
+	case reflect.TypeFor[form.Policies]():
+		return "rules by name"
+	case reflect.TypeFor[form.Communities]():
+		return "community or list"
 	case reflect.TypeFor[form.Commands]():
 		return "command or list"
 	case reflect.TypeFor[form.Variables]():

@@ -162,6 +162,15 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 			text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?$`))
 	case reflect.TypeFor[form.Route]():
 		return anyOf(&schema{Type: "string"}, b.ref(t))
+	case reflect.TypeFor[form.Neighbors]():
+		return anyOf(&schema{Type: "array", Items: b.ref(reflect.TypeFor[form.Neighbor]())},
+			mapping(b.ref(reflect.TypeFor[form.Toward]())))
+	case reflect.TypeFor[form.PrefixLists]():
+		return mapping(several(text(`^[0-9a-fA-F:.]+/[0-9]+( +(le|ge) +[0-9]+){0,2}( *, *.*)?$`)))
+	case reflect.TypeFor[form.Policies]():
+		return mapping(&schema{Type: "array", Items: b.ref(reflect.TypeFor[form.PolicyRule]())})
+	case reflect.TypeFor[form.Communities]():
+		return several(text(`^([0-9]+:[0-9]+|no-export|no-advertise|none)( *, *.*)?$`))
 	case reflect.TypeFor[form.Commands]():
 		return several(anyOf(&schema{Type: "string"}, &schema{Type: "number"}))
 	case reflect.TypeFor[form.Variables]():
