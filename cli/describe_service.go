@@ -12,6 +12,7 @@ const mostFiles = 20
 
 // service shows what an element's owner has run in it.
 func (s *sheet) service(is *model.Service) {
+	s.line("Image", model.ShortImage(is.Image))
 	for _, command := range is.Start {
 		s.line("Start", oneLine(command))
 	}

@@ -181,7 +181,7 @@ func Wants(net *Resolved) [][]Want {
 		case e.Kind == Switch && e.Forwarding == ForwardBridge:
 			ask(e.Control.Feature(), FeatureEnter)
 		}
-		if e.RunsRouting() {
+		if e.RunsRouting() && e.Image == "" { // else it is the image's
 			ask(e.Control.Feature(), e.Software.Feature())
 		}
 		if e.IsServed() {

@@ -62,9 +62,6 @@ func (ps *problems) checkImage(i int) {
 	name, _ := model.SplitImage(e.Image)
 	switch {
 	case e.Image == "":
-	case e.RunsRouting():
-		ps.element(i, "image", "image: %s of an image is not run in routers; take it away, or take software: static",
-			e.Software)
 	case !utf8.ValidString(name) || len(name) > model.MaxImageName || strings.ContainsFunc(name, func(r rune) bool {
 		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
 	}):

@@ -30,26 +30,32 @@ var (
 // ImageShell is the program that elements from images see in any case.
 func ImageShell() Plan { return Plan{Programs: []Program{superviseProgram}} }
 
-// WithImage is a plan for an element that is made from an image: what that runs by itself is the service, where the
-// element has no other.
+// WithImage is a plan for an element that is made from an image. What the image runs by itself is the service, where
+// the element has no other, and no routing software of the image is run.
 func WithImage(plan Plan, s *model.Service, image *model.ImageRun) Plan {
-	content := imageDefinition(s, image)
+	routed := len(plan.Daemons) > 0
+	content := imageDefinition(s, image, routed)
 	sum := sha256.Sum256([]byte(content))
-	plan.NeedsProcesses, plan.Capabilities = true, nil
-	plan.Command = []string{superviseProgram.Path, "start"}
-	plan.Programs = []Program{superviseProgram}
-	plan.Console = []string{"/bin/sh"}
+	command := []string{superviseProgram.Path, "start"}
+	if routed {
+		command = slices.Concat(command, []string{strings.Join(plan.Daemons, ","),
+			strings.Join(plan.Capabilities, ",")}, plan.Command)
+	} else {
+		plan.Console = []string{"/bin/sh"}
+	}
+	plan.NeedsProcesses, plan.Capabilities, plan.Command = true, nil, command
+	plan.Programs = append(slices.Clip(plan.Programs), superviseProgram)
 	plan.Service = &Service{
 		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
 		Hash:       hex.EncodeToString(sum[:]), Reload: []string{superviseProgram.Path, "reload"},
 		Again: []string{superviseProgram.Path, "again"}}
-	plan.Dirs = []Dir{{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
-		{Path: serviceKept, Mode: 0o755, Owner: "root", Group: "root"}}
+	plan.Dirs = append(slices.Clip(plan.Dirs), Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
+		Dir{Path: serviceKept, Mode: 0o755, Owner: "root", Group: "root"})
 	return plan
 }
 
 // imageDefinition is what inside/supervise reads.
-func imageDefinition(s *model.Service, image *model.ImageRun) string {
+func imageDefinition(s *model.Service, image *model.ImageRun, routed bool) string {
 	var w writer
 	put := func(key string, values ...string) {
 		for _, v := range values {
@@ -62,7 +68,7 @@ func imageDefinition(s *model.Service, image *model.ImageRun) string {
 	put("start", s.Start...)
 	put("stop", s.Stop...)
 	put("run", s.Run)
-	if s.Run == "" {
+	if s.Run == "" && !routed {
 		for _, word := range image.Command() {
 			w.line("own %s", strconv.Quote(word)) // one may be empty
 		}
@@ -70,7 +76,9 @@ func imageDefinition(s *model.Service, image *model.ImageRun) string {
 	if len(s.Contents) > 0 { // the service is started again where they change
 		put("files", hashOfContents(s.Contents))
 	}
-	put("user", userOf(image.User))
+	if !routed { // else the image's user would be that of its routing software
+		put("user", userOf(image.User))
+	}
 	put("dir", filepath.Clean("/"+image.WorkingDir))
 	put("env", ImageEnvironment(s, image)...)
 	put("restart", string(s.RestartsOn()))

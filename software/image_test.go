@@ -80,6 +80,24 @@ ready "true"
 	if !plan.NeedsProcesses || !slices.Equal(plan.Command, []string{"/run/polyplane/supervise", "start"}) {
 		t.Errorf("it is started as %q", plan.Command)
 	}
+	// Of an image with routing software nothing else is run, and that begins with what it may do.
+	routed := Plan{Daemons: []string{"zebra", "ospfd"}, Command: []string{"/run/polyplane/frr", "start"},
+		Capabilities: []string{"CAP_NET_ADMIN", "CAP_KILL"}, Console: []string{"/usr/bin/vtysh"},
+		Programs: []Program{frrProgram}, Dirs: []Dir{{Path: "/etc/frr"}}}
+	with := WithImage(routed, s, image)
+	if !slices.Equal(with.Command, []string{"/run/polyplane/supervise", "start", "zebra,ospfd", "CAP_NET_ADMIN,CAP_KILL",
+		"/run/polyplane/frr", "start"}) || with.Console[0] != "/usr/bin/vtysh" || len(with.Programs) != 2 ||
+		len(with.Dirs) != 3 || len(with.Capabilities) != 0 {
+		t.Errorf("with routing software it is %+v", with)
+	}
+	for _, none := range []string{"own", "user"} {
+		if strings.Contains(with.Service.Definition.Content, "\n"+none+" ") {
+			t.Errorf("with routing software there is %s in\n%s", none, with.Service.Definition.Content)
+		}
+	}
+	if len(routed.Programs) != 1 || len(routed.Dirs) != 1 {
+		t.Error("the plan that was given has changed")
+	}
 	s.Run = "other"
 	image.User, image.StopSignal = "0:0", "SIGNOTHING"
 	got := WithImage(Plan{}, s, image).Service.Definition.Content

@@ -87,12 +87,30 @@ func Render(net string, el model.ResolvedElement) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("configuring %s: %w", id, err)
 	}
-	if el.IsServed() {
+	if el.IsServed() && el.Image == "" { // else WithImage follows
 		plan = withService(plan, &el.Service)
 	}
 	plan.Contents = contents(el.Contents)
 	slices.SortFunc(plan.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return plan, nil
+}
+
+// InImage are the files without which an image's routing software cannot run: where FRR's own images, Alpine and Debian
+// have them, and what our programs beside it need (inside/frr, inside/bird).
+func InImage(s model.Software) []string {
+	switch s {
+	case model.SoftwareFRR:
+		return []string{"/usr/lib/frr/zebra", "/usr/bin/vtysh", "/bin/bash"}
+	case model.SoftwareBIRD:
+		return []string{"/usr/sbin/bird", "/usr/sbin/birdc", "/bin/sh"}
+	}
+	return nil
+}
+
+// MemoryInImage is the directory where routing software keeps its sockets and process numbers. None of an earlier life
+// may be there, so it is in memory where all else is an image's.
+func MemoryInImage(s model.Software) string {
+	return map[model.Software]string{model.SoftwareFRR: "/run/frr", model.SoftwareBIRD: "/run/bird"}[s]
 }
 
 // Required is a file that must be on a machine, and Debian's package that brings it.

@@ -267,8 +267,12 @@ func (r *reader) files(n *node, said *lab.Map, is string) {
 	switch v := n.get("image"); {
 	case v == nil:
 	case software != "" && is == "routers":
-		r.notes.Add(v.Line, "node %s: it runs the node's own %s, not the image %s", n.name,
-			strings.ToUpper(n.kind), v.Text)
+		or := ""
+		if r.words.Image {
+			or = "; add image: " + v.Text + " for that"
+		}
+		r.notes.Add(v.Line, "node %s: it runs the node's own %s, not the image %s%s", n.name,
+			strings.ToUpper(n.kind), v.Text, or)
 		if n.kind == "bird" {
 			said.Set("software", "bird")
 		} else if said.Get("config") == nil {

@@ -45,6 +45,15 @@ var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRI
 	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 	"CAP_SYS_NICE", "CAP_SYS_PTRACE"}
 
+// capabilitiesOf are those of an element's first process. The program that runs what the owner has run gives routing
+// software beside it only those that this needs.
+func capabilitiesOf(plan *software.Plan) []string {
+	if plan.Service != nil {
+		return shellCapabilities
+	}
+	return plan.Capabilities
+}
+
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // newSpec returns the OCI configuration of an element's container.
@@ -54,7 +63,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	mapping := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: model.UIDsPerNetwork}}
 	args, env, list := append([]string{"/usr/bin/tini", "-g", "--"}, command...), environment(id, nil), mounts()
 	if el.Image != "" { // its first process is an init itself
-		args, env, list = command, imageEnvironment(id, el), imageMounts()
+		args, env, list = command, imageEnvironment(id, el), imageMounts(el)
 	}
 	s := &specs.Spec{
 		Version:  "1.0.2",

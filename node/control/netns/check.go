@@ -26,13 +26,13 @@ const maxComplaint = 1000
 // of its own, since a configuration may include other files of the element. In that container the candidates stand in
 // the place of the element's own files. The files themselves stay as they are: what runs may read them at any moment,
 // and must find them again if the check fails.
-func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
+func (d *Driver) check(ctx context.Context, w *work, files *elementFiles, candidates []*software.File) error {
 	p, id := w.p, w.job.ID
 	if len(p.plan.Check) == 0 || len(candidates) == 0 && !d.hasConfig(id, &p.plan) {
 		return nil
 	}
 	container, bundle := checkID(id), d.dirs.Bundle(id)+checkSuffix
-	spec := d.newSpec(&w.job, container, nil, p.plan.Capabilities)
+	spec := d.newSpec(&w.job, container, nil, capabilitiesOf(&p.plan))
 	spec.Process.Args = p.plan.Check
 	defer os.RemoveAll(bundle)
 	beside := filepath.Join(d.dirs.Files(id), "candidates")
@@ -44,7 +44,7 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 	}
 	for i, file := range candidates {
 		source := filepath.Join(beside, strconv.Itoa(i))
-		if err := writeCandidate(source, file, int(model.UIDBase(w.job.Index))); err != nil {
+		if err := writeCandidate(source, file, files); err != nil {
 			return fmt.Errorf("write the new %s beside the running one: %w", file.Path, err)
 		}
 		m := readOnly(file.Path)
@@ -97,15 +97,15 @@ func (d *Driver) hasConfig(id model.ID, plan *software.Plan) bool {
 	return true
 }
 
-func writeCandidate(path string, file *software.File, base int) error {
-	uid, gid, err := owner(file.Owner, file.Group)
+func writeCandidate(path string, file *software.File, of *elementFiles) error {
+	uid, gid, err := of.owner(file.Owner, file.Group)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, []byte(file.Content), 0o600); err != nil {
 		return err
 	}
-	return errors.Join(os.Chown(path, base+uid, base+gid), os.Chmod(path, file.Mode))
+	return errors.Join(os.Chown(path, of.base+uid, of.base+gid), os.Chmod(path, file.Mode))
 }
 
 // complaint is what a check printed, in one line.

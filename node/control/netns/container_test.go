@@ -76,6 +76,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 8, 2)
 	jobs[1].Element.Software = model.SoftwareBIRD
+	jobs[0].Element.Run = "exec sleep infinity" // beside which the check may still read the configuration
 	good := []map[string]string{{"frr.conf": "interface lo\n ip address 192.0.2.1/32\n"},
 		{"bird.conf": "router id 192.0.2.2;\nprotocol device {}\n"}}
 	bad := []map[string]string{{"frr.conf": "router ospfx\n"},

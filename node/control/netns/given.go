@@ -190,6 +190,26 @@ func (f *elementFiles) isOfImage(path string) bool {
 		now.ModTime().Equal(first.ModTime())
 }
 
+// isDirOfImage returns whether a directory has the owners and the mode that it has in the image. Those of routing
+// software may be root's there, if nobody has installed its package as a whole.
+func (f *elementFiles) isDirOfImage(path string) bool {
+	if f.below == "" {
+		return false
+	}
+	root, err := os.OpenRoot(f.below)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	first, err := root.Lstat(rel(path))
+	if err != nil || !first.IsDir() {
+		return false
+	}
+	now, err := f.root.Lstat(rel(path))
+	return err == nil && now.Mode() == first.Mode() && ownerOf(now) == f.base+ownerOf(first) &&
+		groupOf(now) == f.base+groupOf(first)
+}
+
 // ofImage reads a file of the element's image.
 func (f *elementFiles) ofImage(path string) ([]byte, fs.FileInfo, error) {
 	root, err := os.OpenRoot(f.below)

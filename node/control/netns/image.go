@@ -250,16 +250,59 @@ func (f *elementFiles) furnishImage(job *control.Job) error {
 	return f.write("etc/hostname", job.Element.Name+"\n", 0o644, 0, 0)
 }
 
+// hasSoftware returns an error where an element is to run routing software of its image that the image does not have.
+// Links on the way lead where they do inside.
+func (f *elementFiles) hasSoftware(el *model.NodeElement) error {
+	if f.below == "" || !el.RunsRouting() {
+		return nil
+	}
+	dir, err := os.Open(f.below)
+	if err != nil {
+		return fmt.Errorf("look into its image: %w", err)
+	}
+	defer dir.Close()
+	look := func(path string) (is unix.Stat_t, err error) {
+		fd, err := unix.Openat2(int(dir.Fd()), rel(path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+		if err == nil {
+			err = unix.Fstat(fd, &is)
+			unix.Close(fd)
+		}
+		return is, err
+	}
+	for _, path := range software.InImage(el.Software) {
+		if _, err := look(path); err != nil {
+			return fmt.Errorf("its image %s has no %s (%w): an image for a router with software: %s has %s; take "+
+				"another image, or leave image out for the node's own %s", model.ShortImage(el.Image), path, err,
+				el.Software, strings.Join(software.InImage(el.Software), ", "), el.Software)
+		}
+	}
+	here, err := look("/run")
+	there, lost := look("/var/run")
+	if err != nil || lost != nil || here.Ino != there.Ino {
+		return fmt.Errorf("in its image %s /var/run is no link to /run, so that the sockets of %s would be where "+
+			"nobody looks for them: make it one, or take another image", model.ShortImage(el.Image), el.Software)
+	}
+	return nil
+}
+
 // imageMounts are a container's file systems, beside its root, where that is an image's.
-func imageMounts() []specs.Mount {
+func imageMounts(el *model.NodeElement) []specs.Mount {
 	var list []specs.Mount
 	for _, m := range kernelMounts() {
 		if m.Destination != "/run" && m.Destination != "/tmp" { // an image may have something there
 			list = append(list, m)
 		}
 	}
-	return append(list, specs.Mount{Destination: "/run/polyplane", Type: "tmpfs", Source: "tmpfs",
-		Options: []string{"nosuid", "nodev", "mode=755", "size=1m"}})
+	own := []string{"/run/polyplane"}
+	if at := software.MemoryInImage(el.Software); at != "" && el.RunsRouting() {
+		own = append(own, at)
+	}
+	for _, at := range own {
+		list = append(list, specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=755", "size=1m"}})
+	}
+	return list
 }
 
 // imageNotOwn is notOwn for elements from images.

@@ -111,6 +111,9 @@ func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[mod
 			continue // what it is for comes next
 		}
 		p.plan, p.wanted, p.queued = plan, plan.NeedsProcesses && !w.job.Element.Stopped, false
+		if p.imageWaits != "" && waits == "" {
+			p.waits = "" // for what is over
+		}
 		if p.imageWaits = waits; waits != "" {
 			w.e.last = nil
 			if p.ready = false; !p.running() {
@@ -204,17 +207,16 @@ func (d *Driver) prepareProcess(ctx context.Context, w *work, noted map[string]s
 	if now.files, err = d.openFiles(&w.job, now.asked || !p.running()); err != nil {
 		return now, err
 	}
+	if err := now.files.hasSoftware(&w.job.Element); err != nil {
+		return now, err
+	}
 	if now.wrote, err = d.writeFiles(ctx, w, now.files); err != nil {
 		return now, err
 	}
 	if now.asked || now.wrote.config {
 		p.failures, p.next = 0, time.Time{} // somebody has done something about it
 	}
-	capabilities := p.plan.Capabilities
-	if p.plan.Service != nil {
-		capabilities = shellCapabilities
-	}
-	now.spec = d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, capabilities)
+	now.spec = d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, capabilitiesOf(&p.plan))
 	d.showPrograms(now.spec, &p.plan)
 	if err := d.noteContents(w.job.ID, now.spec, &p.plan); err != nil {
 		return now, err
@@ -300,7 +302,7 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 		return written{}, err
 	}
 	if len(seeding.write) > 0 && p.running() {
-		if err := d.check(ctx, w, seeding.write); err != nil {
+		if err := d.check(ctx, w, files, seeding.write); err != nil {
 			return written{}, fmt.Errorf("%w; it goes on with what it has", err)
 		}
 	}
@@ -371,7 +373,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	if err := d.roomToStart(); err != nil {
 		return files, fmt.Errorf("%w; it goes on with what it has", err)
 	}
-	if err := d.check(ctx, w, nil); err != nil {
+	if err := d.check(ctx, w, files, nil); err != nil {
 		return files, fmt.Errorf("%w; it goes on with what it has", err)
 	}
 	if err := d.removeContainer(ctx, containerID(w.job.ID), d.graceOf(w.job.ID)); err != nil {
@@ -421,7 +423,7 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 		p.forget()
 		p.again++
 	}
-	if err := d.check(ctx, w, nil); err != nil {
+	if err := d.check(ctx, w, files, nil); err != nil {
 		return err
 	}
 	if !died || p.began.IsZero() || now.Sub(p.began) >= lasting {

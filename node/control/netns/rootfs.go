@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -482,12 +483,67 @@ func owner(user, group string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// makeDirs makes the directories that the software needs.
+// owner looks up the numbers of a user and a group: those of an image are the image's own.
+func (f *elementFiles) owner(user, group string) (uid, gid int, err error) {
+	if !f.image {
+		return owner(user, group)
+	}
+	if uid, err = f.numberIn("etc/passwd", user); err == nil {
+		gid, err = f.numberIn("etc/group", group)
+	}
+	return uid, gid, err
+}
+
+// numberIn finds a name's number in the element's list of users or of groups (passwd(5), group(5)).
+func (f *elementFiles) numberIn(path, name string) (int, error) {
+	if name == "root" {
+		return 0, nil
+	}
+	text, err := f.read(path, maxUsers)
+	if err != nil {
+		return 0, fmt.Errorf("find %s in its /%s: %w", name, path, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Split(line, ":")
+		if words[0] != name || len(words) < 3 {
+			continue
+		}
+		if number, err := strconv.ParseUint(strings.TrimSpace(words[2]), 10, 16); err == nil {
+			return int(number), nil
+		}
+	}
+	return 0, fmt.Errorf("its /%s has no %s, which the image's routing software needs", path, name)
+}
+
+// maxUsers bounds an image's list of users in bytes.
+const maxUsers = 1 << 20
+
+// makeDirs makes the directories that the software needs. An image may lack those above them, and those of files.
 func (f *elementFiles) makeDirs(plan *software.Plan) error {
-	for _, dir := range plan.Dirs {
-		uid, gid, err := owner(dir.Owner, dir.Group)
+	dirs := plan.Dirs
+	if f.image {
+		dirs = nil
+		above := func(path string) {
+			if at := filepath.Dir(path); !f.exists(at) {
+				dirs = append(dirs, software.Dir{Path: at, Mode: 0o755, Owner: "root", Group: "root"})
+			}
+		}
+		for _, dir := range plan.Dirs {
+			above(dir.Path)
+			dirs = append(dirs, dir)
+		}
+		for i := range plan.Files {
+			above(plan.Files[i].Path)
+		}
+	}
+	for _, dir := range dirs {
+		uid, gid, err := f.owner(dir.Owner, dir.Group)
 		if err == nil {
 			err = f.dir(dir.Path, dir.Mode, uid, gid)
+		}
+		if err == nil && f.isDirOfImage(dir.Path) {
+			err = errors.Join(f.root.Lchown(rel(dir.Path), f.base+uid, f.base+gid),
+				f.root.Chmod(rel(dir.Path), dir.Mode))
 		}
 		if err != nil {
 			return fmt.Errorf("make %s: %w", dir.Path, err)
@@ -516,7 +572,7 @@ func (f *elementFiles) writePlan(plan *software.Plan, keep bool) (changed bool, 
 }
 
 func (f *elementFiles) writeFile(file *software.File) error {
-	uid, gid, err := owner(file.Owner, file.Group)
+	uid, gid, err := f.owner(file.Owner, file.Group)
 	if err == nil {
 		err = f.write(file.Path, file.Content, file.Mode, uid, gid)
 	}

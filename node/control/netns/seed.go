@@ -106,6 +106,7 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		now, err := f.read(file.Path, maxConfig)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+		case f.image && f.isOfImage(file.Path): // the example that its package brings, which nobody has edited
 		case err == nil && (hasZeros(now) || len(now) == 0 && f.damaged):
 			s.lost = append(s.lost, file.Path)
 		case settled:

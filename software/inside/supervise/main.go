@@ -2,11 +2,16 @@
 // no libc and no other program, so this is one static file, and small: every such element has one. It does what
 // inside/service does in other elements, and writes the same notes.
 //
-//	supervise start            runs what /etc/polyplane/service says until the element ends
+//	supervise start [DAEMONS CAPABILITIES COMMAND…]
+//	                           runs what /etc/polyplane/service says until the element ends. COMMAND is the image's
+//	                           routing software, which gets only CAPABILITIES, and whose DAEMONS (with commas) must
+//	                           have their configuration first
 //	supervise reload           has it take over what that says by now
 //	supervise again            has the service started again as it is
 //	supervise pause            runs nothing, and waits
 //	supervise pipes COMMAND…   becomes the command, with its descriptors 3, 4 and 5 as 0, 1 and 2
+//	supervise confine CAPABILITIES COMMAND…
+//	                           becomes the command, which never has more than the capabilities (with commas)
 package main
 
 import (
@@ -27,6 +32,9 @@ const (
 	kept       = "/var/lib/polyplane"
 )
 
+const usage = "usage: supervise start [DAEMONS CAPABILITIES COMMAND…] | reload | again | pause | pipes COMMAND… | " +
+	"confine CAPABILITIES COMMAND…"
+
 // sources is the hash of the files that this was compiled from.
 var sources string
 
@@ -39,11 +47,11 @@ func init() {
 func main() {
 	runtime.GOMAXPROCS(1) // it waits most of the time
 	if len(os.Args) < 2 {
-		fail(2, "usage: supervise start | reload | again | pause | pipes COMMAND…")
+		fail(2, usage)
 	}
 	switch os.Args[1] {
 	case "start":
-		newSupervisor().run()
+		newSupervisor().run(os.Args[2:])
 	case "reload":
 		reload()
 	case "again":
@@ -54,10 +62,15 @@ func main() {
 		pause()
 	case "pipes":
 		becomeOnPipes(os.Args[2:])
+	case "confine":
+		if len(os.Args) < 4 {
+			fail(2, usage)
+		}
+		becomeConfined(os.Args[2], os.Args[3:])
 	case "sources":
 		os.Stdout.WriteString(sources + "\n") //nolint:errcheck // a test reads it
 	default:
-		fail(2, "usage: supervise start | reload | again | pause | pipes COMMAND…")
+		fail(2, usage)
 	}
 }
 
@@ -93,6 +106,10 @@ func becomeOnPipes(command []string) {
 	if len(command) == 0 {
 		fail(2, "polyplane: no command")
 	}
+	become(command)
+}
+
+func become(command []string) {
 	path, err := find(command[0], os.Environ())
 	if err == nil {
 		err = syscall.Exec(path, command, os.Environ())

@@ -18,7 +18,8 @@ const lasting = 10 * time.Second
 type stage int
 
 const (
-	starting stage = iota // runs the commands of start
+	routing  stage = iota // waits for the routing software to have its configuration
+	starting              // runs the commands of start
 	running
 	failing // one of them failed
 	ending  // the service ends, for another one
@@ -29,6 +30,9 @@ type supervisor struct {
 	w     *wanted
 	stage stage
 	life  string
+
+	routing *process // the image's routing software, where that is run
+	daemons []string
 
 	task     *process // a command of start
 	taskOf   string
@@ -71,15 +75,26 @@ func unnote(names ...string) {
 	}
 }
 
-func (s *supervisor) run() {
+// run runs what the definition says, beside routing software where words say so: its daemons, what it may use, and its
+// command.
+func (s *supervisor) run(words []string) {
 	os.MkdirAll(kept, 0o755) //nolint:errcheck // commands are then not known to have been run
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	net, _ := os.Readlink("/proc/self/ns/net")
 	s.life = strings.TrimSpace(string(boot)) + " " + net
+	s.stage = starting
+	if len(words) > 2 {
+		s.stage, s.daemons = routing, strings.Split(words[0], ",")
+		confined := append([]string{os.Args[0], "confine", words[1]}, words[2:]...)
+		s.routing = s.p.start(&command{words: confined, env: os.Environ(), dir: "/"})
+	}
 	s.take()
 	for {
+		if s.routing != nil && !s.routing.running() {
+			s.leave(s.routing.status)
+		}
 		soon := s.step()
 		var timer <-chan time.Time
 		if soon > 0 {
@@ -122,10 +137,16 @@ func (s *supervisor) take() {
 	if w.restart != was.restart {
 		s.over = false
 	}
-	if s.stage != ending {
+	switch s.stage {
+	case routing:
+		note("waits", waitsForRouting)
+	case ending:
+	default:
 		s.stage = starting // commands that were run are not run again
 	}
 }
+
+const waitsForRouting = "waits for the routing software to have its configuration"
 
 // again has the service started again as it is.
 func (s *supervisor) again() {
@@ -169,6 +190,14 @@ func (s *supervisor) environment(home string) []string {
 func (s *supervisor) step() time.Duration {
 	for {
 		switch s.stage {
+		case routing:
+			for _, daemon := range s.daemons {
+				if _, err := os.Stat("/run/polyplane/state/" + daemon); err != nil {
+					return 200 * time.Millisecond
+				}
+			}
+			unnote("waits")
+			s.stage = starting
 		case starting:
 			if s.task.running() {
 				return 0
@@ -500,11 +529,23 @@ func (s *supervisor) finish() {
 			break
 		}
 	}
+	s.leave(0)
+}
+
+// leave ends everything, and then this.
+func (s *supervisor) leave(status int) {
+	unnote("service")
+	s.task.signal(syscall.SIGKILL)
+	s.endCheck()
 	if s.service != nil {
 		s.stopService()
 		for !s.ended() {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	os.Exit(0)
+	if s.routing.running() {
+		s.routing.signal(syscall.SIGTERM)
+		<-s.routing.ended
+	}
+	os.Exit(status)
 }

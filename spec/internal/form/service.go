@@ -7,7 +7,7 @@ type Service struct {
 	// What its files begin as: an image's name, like `lab/web:1`, as `polyplane image list` shows it; one of a
 	// registry, like `nginx:1.27`, which `apply` pulls where it is not there; or the path of an archive or a layout,
 	// which begins with `./`, `../` or `/`. The image's command is run unless there is `run`. For hosts, and for
-	// routers with `software: static` or `none`. Without an image an element sees the machine's programs.
+	// routers, which then run the image's FRR or BIRD. Without an image an element sees the machine's programs.
 	Image string `yaml:"image"`
 	// Commands that are run when it starts, one after the other, each by `sh -c`, once its interfaces and addresses are
 	// there (in routers with routing software: once that has its configuration). Where one fails, the element has
