@@ -504,6 +504,9 @@ func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.Link
 	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
 	s.line("Subnets", join(l.Link.Prefixes))
 	s.line("Addressing", string(l.Link.Addressing))
+	if every, missed, on := l.Link.BFD.Times(); on {
+		s.line("BFD", fmt.Sprintf("every %s, %d may be missed", every, missed))
+	}
 	s.line("Path", paths(l.Paths))
 	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
 	s.line("MTU", mtuText(linkMTU(l.Link)))

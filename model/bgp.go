@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // BGP speaks to every directly linked router that has BGP as well, unless Neighbors names those that it speaks to.
 type BGP struct {
@@ -20,6 +23,21 @@ type BGP struct {
 	// Toward is what is said of sessions that follow from links, by the name of the router at the other end.
 	Toward map[string]BGPToward `json:"toward,omitempty" key:"neighbors"`
 	BGPTimers
+}
+
+// Described is what a document says of a router's part in BGP that was resolved: its sessions, one by one.
+func (b *BGP) Described() *BGP {
+	if b == nil || len(b.Neighbors) == 0 {
+		return b
+	}
+	d := *b
+	d.Toward, d.Neighbors = nil, slices.Clone(b.Neighbors) // which have the policies
+	for i := range d.Neighbors {
+		if n := &d.Neighbors[i]; n.Interface != "" {
+			n.Address = netip.Addr{}
+		}
+	}
+	return &d
 }
 
 // BGPNeighbor is one session.

@@ -109,4 +109,10 @@ var linkKeys = []Key[Link]{
 			"those that their elements state in the file, and those that somebody adds inside the elements, which " +
 			"nobody removes.",
 		usual: AddressingAuto}),
+	newBFD(func(l *Link) *BFD { return &l.BFD }, about[BFD]{
+		example: "100ms",
+		meaning: "Whether the routers at its ends watch each other by BFD (RFC 5880), so that OSPF, IS-IS and BGP " +
+			"notice at once when nothing passes any more: true (a packet every 300ms, three may be missed), how " +
+			"often packets are sent, like `100ms`, or that and how many may be missed, `100ms x 5`. From 10ms to " +
+			"1m, and 2 to 255. false when left out."}),
 }

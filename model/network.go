@@ -223,6 +223,8 @@ type Link struct {
 	State     LinkState `json:"state,omitempty"`
 	// Addressing says whether its ends are given addresses: auto when empty.
 	Addressing Addressing `json:"addressing,omitempty"`
+	// BFD is how the routers at its ends watch each other there.
+	BFD BFD `json:"bfd,omitempty"`
 }
 
 // Addressing is who gives a link's ends their addresses.

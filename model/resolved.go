@@ -30,6 +30,7 @@ type ResolvedInterface struct {
 	OSPF6     *OSPFPort      `json:"ospf6,omitempty"`
 
 	MTU  int    `json:"mtu,omitempty"`
+	BFD  BFD    `json:"bfd,omitempty"`
 	Link string `json:"link,omitempty"`
 	Edge string `json:"edge,omitempty"`
 	Far  *Far   `json:"far,omitempty"` // nil at an edge

@@ -116,7 +116,7 @@ func (r *resolver) links(numbers *Numbers) error {
 			far := link.Ends[1-k]
 			fars = append(fars, model.Far{Element: far.Element, Interface: far.Interface,
 				Kind: r.out.Elements[r.elements[far.Element]].Kind})
-			f.Link, f.Far, f.Shape = link.Name, &fars[len(fars)-1], shape
+			f.Link, f.Far, f.Shape, f.BFD = link.Name, &fars[len(fars)-1], shape, link.BFD
 			if link.MTU != 0 {
 				f.MTU = link.MTU
 			}

@@ -99,7 +99,8 @@ func birdConfig(el model.ResolvedElement) (string, error) {
 		w.line("}")
 	}
 	w.line("")
-	for _, write := range []func(*writer, model.ResolvedElement) error{birdStatic, birdOSPF, birdBGP, birdRIP} {
+	for _, write := range []func(*writer, model.ResolvedElement) error{birdStatic, birdBFD, birdOSPF, birdBGP,
+		birdRIP} {
 		if err := write(&w, el); err != nil {
 			return "", err
 		}
@@ -311,6 +312,10 @@ func birdOSPFInterface(w *writer, o *model.OSPF, p port, v4 bool, area string) {
 	if t.Area != area || !speaksThere(p, v4) {
 		return
 	}
+	bfd := ""
+	if p.bfd != "" {
+		bfd = " bfd yes;"
+	}
 	switch {
 	case p.loopback && v4:
 		w.line("\t\tinterface %q { stub; };", p.device)
@@ -321,11 +326,11 @@ func birdOSPFInterface(w *writer, o *model.OSPF, p port, v4 bool, area string) {
 	case t.Passive:
 		w.line("\t\tinterface %q { stub; cost %d; };", p.device, t.Cost)
 	case t.PointToPoint:
-		w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
-			p.device, t.Cost, t.Hello, t.Dead, birdRetransmit)
+		w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d;%s };",
+			p.device, t.Cost, t.Hello, t.Dead, birdRetransmit, bfd)
 	default:
-		w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
-			p.device, t.Cost, t.Hello, t.Dead, t.Dead, birdRetransmit)
+		w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d;%s };",
+			p.device, t.Cost, t.Hello, t.Dead, t.Dead, birdRetransmit, bfd)
 	}
 }
 
@@ -375,6 +380,9 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 		}
 		if n.Client {
 			w.line("\trr client;")
+		}
+		if _, is := watches(el, n); is {
+			w.line("\tbfd yes;")
 		}
 		keepalive, hold := bgp.Intervals()
 		w.line("\thold time %d; keepalive time %d;", hold, keepalive)

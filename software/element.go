@@ -30,6 +30,8 @@ type port struct {
 	prefixes []netip.Prefix
 	// ospf and ospf6 are what these protocols do at it; nil where that is as the router says.
 	ospf, ospf6 *model.OSPFPort
+	// bfd is empty where no router is to be watched.
+	bfd model.BFD
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.
@@ -44,6 +46,9 @@ func ports(el model.ResolvedElement) []port {
 		if ifc.Far != nil {
 			p.passive = ifc.Far.Kind == model.Host
 			p.pointToPoint = ifc.Far.Kind == model.Router
+			if p.bfd = ifc.BFD; ifc.Far.Kind == model.Host {
+				p.bfd = ""
+			}
 			p.stub = ifc.Far.Kind == model.Host || ifc.Far.Kind == model.Switch
 		}
 		ps = append(ps, p)

@@ -37,6 +37,7 @@ func frrConfig(el model.ResolvedElement) (string, error) {
 	if err := frrStatic(&w, el); err != nil {
 		return "", err
 	}
+	frrBFD(&w, el)
 	for _, p := range ports(el) {
 		frrInterface(&w, el, p)
 	}
@@ -126,6 +127,7 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 			b.line(" isis hello-interval %d", hello)
 			b.line(" isis hello-multiplier %d", multiplier)
 			b.line(" no isis hello padding")
+			frrWatches(&b, "isis", p.bfd)
 		}
 		if p.pointToPoint {
 			b.line(" isis network point-to-point")
@@ -152,6 +154,7 @@ func frrOSPFInterface(b *writer, words string, o *model.OSPF, p port, at *model.
 		b.line(" %s hello-interval %d", words, t.Hello)
 		b.line(" %s dead-interval %d", words, t.Dead)
 		b.line(" %s retransmit-interval %d", words, retransmitSeconds)
+		frrWatches(b, words, p.bfd)
 	}
 	if t.PointToPoint { // broadcast is what Ethernet is without a word
 		b.line(" %s network point-to-point", words)
@@ -300,6 +303,9 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 		}
 		w.line(" neighbor %s timers connect 1", a)
 		w.line(" neighbor %s advertisement-interval 0", a)
+		if p, is := watches(el, n); is {
+			frrWatches(w, "neighbor "+a, p.bfd)
+		}
 		if far := n.Address; n.Interface == "" && !onLink(el, far) && !far.IsLinkLocalUnicast() {
 			if src := loopbackAddr(el, far.Is4()); src.IsValid() {
 				w.line(" neighbor %s update-source %s", a, src)

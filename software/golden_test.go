@@ -61,6 +61,13 @@ func goldens() map[string]model.ResolvedElement {
 		m[name("bgp-networks")] = router(s, model.Routing{BGP: &model.BGP{AS: 4200000001,
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
+		watched := model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, BGP: &model.BGP{AS: 65001,
+			Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002}, {Address: addr("10.0.2.2"), AS: 65002},
+				{Address: addr("fe80::2%sw"), Interface: "sw", AS: 65003}, {Address: addr("10.255.0.9"), AS: 65001}}}}
+		if s == model.SoftwareFRR {
+			watched.ISIS = &model.ISIS{}
+		}
+		m[name("bfd")] = bfdOn(router(s, watched))
 		m[name("bgp-policies")] = policed(router(s, model.Routing{}))
 		over := router(s, model.Routing{BGP: &model.BGP{AS: 65001, Unnumbered: true, Neighbors: []model.BGPNeighbor{
 			{Address: addr("fe80::2%ge-0-0-1-hnxqk"), Interface: "ge-0/0/1", AS: 65002, Name: "r2"},

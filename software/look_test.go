@@ -220,31 +220,41 @@ func (r *running) awaitKnown(t *testing.T, far model.ResolvedElement, to []netip
 func (r *running) awaitKnownBy(t *testing.T, look model.Look) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		commands, err := Asking(r.el.Software, &look)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []Output
-		for _, c := range commands {
-			text, err := r.exec(c...)
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				t.Fatal(err)
-			}
-			one := Output{Text: text}
-			if exit != nil {
-				one.Status = exit.ExitCode()
-			}
-			out = append(out, one)
-		}
-		answer := Answer(r.el.Software, &look, out)
+		answer := r.know(t, look)
 		if answer.So {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s, asked for %+v, answers %+v by %+v", r.el.Name, look.Known, answer, out)
+			t.Fatalf("%s, asked for %+v, answers %+v", r.el.Name, look.Known, answer)
 		}
 	}
+}
+
+// know is the router's answer to one question.
+func (r *running) know(t *testing.T, look model.Look) model.LookAnswer {
+	t.Helper()
+	commands, err := Asking(r.el.Software, &look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Output
+	for _, c := range commands {
+		text, err := r.exec(c...)
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		one := Output{Text: text}
+		if exit != nil {
+			one.Status = exit.ExitCode()
+		}
+		out = append(out, one)
+	}
+	answer := Answer(r.el.Software, &look, out)
+	if answer.Error != "" {
+		t.Logf("%s: %+v", r.el.Name, out)
+	}
+	return answer
 }
 
 // TestHostileAnswers: whatever an element's root has his programs say, what is told of it is short and printable.

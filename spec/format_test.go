@@ -207,6 +207,7 @@ func drawLinks(t *rapid.T, net *model.Network) {
 				Loss:  rapid.Float64Range(0, 1).Draw(t, "loss")}
 		}
 		l.Bandwidth, l.Delay, l.Loss = rated.Bandwidth, rated.Delay, rated.Loss
+		l.BFD = rapid.SampledFrom([]model.BFD{"", model.BFDUsual, "100ms", "1s x 7"}).Draw(t, "bfd")
 		point := ea.Kind != model.Switch && eb.Kind != model.Switch
 		if point && maybe(t, "prefixes") {
 			l.MTU = 9000

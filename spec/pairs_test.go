@@ -49,7 +49,7 @@ links:
   - r2 -- r3: {prefixes: 10.1.0.0/30}
   - r3 -- r5: {jitter: 1ms}
   - r5 -- r6: {mtu: 1400, name: thick}
-  - r6 -- r7: {addressing: auto}
+  - r6 -- r7: {addressing: auto, bfd: 100ms}
   - h2 -- r6
   - h3 -- s2
   - h4 -- s2: {mtu: 1500}
@@ -98,6 +98,7 @@ var mistakes = map[string]mistake{
 	"networks":           {"[10.9.0.0/16]", "[10.9.0.0]", "networks of bgp"},
 	"neighbor":           {"{address: 10.1.0.2", "{address: 10.1.0", "is no address"},
 	"prefix list":        {"le 24", "le 240", "le is followed by a length"},
+	"bfd":                {"bfd: 100ms", "bfd: 1ms", "bfd of link"},
 	"med":                {"med: 1", "med: x", "med of set of policy p"},
 	"software":           {"software: bird", "software: brid", "software of router r3"},
 	"software misspelt":  {"software: static", "sofware: static", `no key "sofware"`},
@@ -126,7 +127,7 @@ var mistakes = map[string]mistake{
 	"link prefixes":      {"prefixes: 10.1.0.0/30", "prefixes: 10.1.0.0", "prefixes of link r2 -- r3"},
 	"link jitter":        {"jitter: 1ms", "jitter: x", "jitter of link r3 -- r5"},
 	"link mtu":           {"{mtu: 1500}", "{mtu: big}", "mtu of link h4 -- s2"},
-	"link key":           {"{addressing: auto}", "{addresing: auto}", `no key "addresing"`},
+	"link key":           {"{addressing: auto,", "{addresing: auto,", `no key "addresing"`},
 	"link range":         {"s2 -- r1", "s[2-1] -- r1", "runs backwards"},
 	"edge vlan":          {"vlan: 7", "vlan: seven", "vlan of edge dev"},
 	"edge key":           {"node: n1}\n  tagged", "nodes: n1}\n  tagged", `edge dev has no key "nodes"`},

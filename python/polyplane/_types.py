@@ -474,6 +474,7 @@ class JoinResult(TypedDict, total=False):
 class Link(TypedDict, total=False):
     addressing: str
     bandwidth: int
+    bfd: str
     delay: int
     ends: Required[list["End"] | None]
     jitter: int
@@ -795,6 +796,7 @@ class RecoveredNetwork(TypedDict, total=False):
 
 class ResolvedInterface(TypedDict, total=False):
     addresses: list[str]
+    bfd: str
     device: str
     edge: str
     far: "Far"

@@ -52,7 +52,9 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 			for i := range e.Interfaces {
 				described[i] = e.Interfaces[i].Described()
 			}
-			net.Elements = append(net.Elements, model.Rephased(e.PlacedElement, described))
+			element := model.Rephased(e.PlacedElement, described)
+			element.Routing.BGP = element.Routing.BGP.Described()
+			net.Elements = append(net.Elements, element)
 			if e.Override != (model.Override{}) {
 				overrides[e.Name] = e.Override
 			}
@@ -61,7 +63,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 					continue
 				}
 				ends[f.Link] = append(ends[f.Link], model.End{Element: e.Name, Interface: f.Name})
-				l := model.Link{Name: f.Link}
+				l := model.Link{Name: f.Link, BFD: f.BFD}
 				if f.MTU != model.DefaultMTU {
 					l.MTU = f.MTU
 				}
@@ -147,6 +149,12 @@ func leaveOut(n *model.Network, end model.End) {
 		routes = append(routes, r)
 	}
 	e.Routes = routes
+	if b := e.Routing.BGP; b != nil {
+		d := *b
+		d.Neighbors = slices.DeleteFunc(slices.Clone(b.Neighbors),
+			func(n model.BGPNeighbor) bool { return n.Interface == f.Name })
+		e.Routing.BGP = &d
+	}
 }
 
 func boolOrder(a, b bool) int {

@@ -72,6 +72,8 @@ func takes(t reflect.Type) string {
 		return "bandwidth"
 	case reflect.TypeFor[model.Duration]():
 		return "time"
+	case reflect.TypeFor[model.BFD]():
+		return "`true`, `false` or time"
 	case reflect.TypeFor[float64]():
 		return "share"
 	case reflect.TypeFor[netip.Addr]():

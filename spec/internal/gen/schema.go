@@ -118,6 +118,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		s := text(`^([0-9.]+ ?(ns|us|µs|ms|s|m|h) ?)+$`)
 		s.Examples = []any{"10ms", "1.5s"}
 		return s
+	case reflect.TypeFor[model.BFD]():
+		return anyOf(&schema{Type: "boolean"}, text(`^[0-9.]+ ?(ms|s|m)( *x *[0-9]+)?$`))
 	case reflect.TypeFor[float64]():
 		return anyOf(&schema{Type: "number", Minimum: "0", Maximum: "1"}, text(`^`+decimal+` ?%$`))
 	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[form.RouteTo]():
