@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"convert/clab":         {"convert/internal/lab", "model", "software"},
 	"convert/netlab":       {"convert/internal/lab"},
 	"cli": {"archive", "convert", "image", "image/registry", "model", "plan", "spec", "server/api/client", "node/control", "instance",
-		"trust", "measure/…"},
+		"linux", "trust", "measure/…"},
 	"examples": {},
 
 	"software/inside/supervise": {},
@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"system/attack":     {},
 	"system/sandbox":    {},
 	"system/powercut":   {},
-	"system/chaos":      {"model", "instance", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
+	"system/chaos":      {"model", "instance", "linux", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
 	"system/chaos/soak": {"system/chaos", "system/sandbox"},
 	"server/store":      {"model"},
 	// Admission is pure: nothing of the server, no store, no I/O.
