@@ -40,22 +40,12 @@ func (e *embedder) checkMTUs() {
 		most  int
 		small []string
 	}
-	limits := map[string]limit{} // by what the ends may be on
+	limits := map[string]limit{}
 	var order []trouble
 	all := map[trouble]*told{}
 	for k := range e.net.Links {
 		l := &e.net.Links[k]
-		i, okA := e.index[l.Ends[0].Element]
-		j, okB := e.index[l.Ends[1].Element]
-		if !okA || !okB {
-			continue
-		}
-		ways := e.whereabouts(i) + "\x00" + e.whereabouts(j)
-		lim, known := limits[ways]
-		if !known {
-			lim = e.sub.limitBetween(e.mayBe(i), e.mayBe(j))
-			limits[ways] = lim
-		}
+		lim, ways := e.limitOf(l, limits)
 		mtu := cmp.Or(l.MTU, model.DefaultMTU)
 		if lim.least == 0 || mtu+e.overhead <= lim.least {
 			continue
@@ -83,6 +73,56 @@ func (e *embedder) checkMTUs() {
 				"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+e.overhead, list(x.small),
 			lower, x.mtu+e.overhead)
 	}
+}
+
+// limitOf is what the substrate carries wherever a link could be mapped. ways are what its ends may be on, and limits
+// what is known already, by that.
+func (e *embedder) limitOf(l *model.Link, limits map[string]limit) (lim limit, ways string) {
+	i, okA := e.index[l.Ends[0].Element]
+	j, okB := e.index[l.Ends[1].Element]
+	if !okA || !okB {
+		return limit{}, ""
+	}
+	ways = e.whereabouts(i) + "\x00" + e.whereabouts(j)
+	lim, known := limits[ways]
+	if !known {
+		lim = e.sub.limitBetween(e.mayBe(i), e.mayBe(j))
+		limits[ways] = lim
+	}
+	return lim, ways
+}
+
+// UsualMTU is the MTU of a network's links that state none: model.DefaultMTU, or less where the substrate does not
+// carry that wherever these links may be mapped. It is one for all of them, so that those of one segment have the same.
+// why says what carries less. Where even what IPv6 needs is not carried, it is the default, and Embed says what is
+// wrong.
+func UsualMTU(sub model.Substrate, net model.Resolved) (mtu int, why string) {
+	e := newEmbedder(sub, Usage{}, net)
+	e.constrain(model.Placement{})
+	mtu = model.DefaultMTU
+	if len(e.problems) > 0 { // Embed tells
+		return mtu, ""
+	}
+	limits, told := map[string]limit{}, map[string]bool{}
+	var small []string
+	for k := range net.Links {
+		if l := &net.Links[k]; l.MTU == 0 {
+			lim, ways := e.limitOf(l, limits)
+			if lim.least == 0 || lim.least-e.overhead >= model.DefaultMTU {
+				continue
+			}
+			mtu = min(mtu, lim.least-e.overhead)
+			if !told[ways] {
+				told[ways] = true
+				small = append(small, lim.below(model.DefaultMTU+e.overhead)...)
+			}
+		}
+	}
+	if mtu < model.MinMTU6 {
+		return model.DefaultMTU, ""
+	}
+	slices.Sort(small)
+	return mtu, list(slices.Compact(small))
 }
 
 // mayBe are the nodes that an element may ever be placed on.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,4 +188,54 @@ func TestPropertyMTUsHoldForEveryPlacement(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestUsualMTU(t *testing.T) {
+	net := model.Resolved{Name: "lab"}
+	for _, name := range []string{"r1", "r2", "r3"} {
+		net.Elements = append(net.Elements, model.ResolvedElement{Name: name, Kind: model.Router})
+	}
+	for _, ends := range [][2]string{{"r1", "r2"}, {"r2", "r3"}} {
+		net.Links = append(net.Links, model.Link{Name: ends[0] + "--" + ends[1],
+			Ends: [2]model.End{{Element: ends[0]}, {Element: ends[1]}}})
+	}
+	for _, c := range []struct {
+		name   string
+		sub    model.Substrate
+		change func(*model.Resolved)
+		mtu    int
+		why    string
+	}{
+		{name: "one node", sub: mtus(1300), mtu: 1500},
+		{name: "large enough", sub: mtus(1550, 1550), mtu: 1500},
+		{name: "Ethernet", sub: mtus(1500, 1500, 9000), mtu: 1450,
+			why: "substrate link n1 -- n2 carries 1500, substrate link n2 -- n3 carries 1500"},
+		{name: "the smallest of two", sub: mtus(1500, 1400, 9000), mtu: 1350,
+			why: "substrate link n1 -- n2 carries 1400, substrate link n2 -- n3 carries 1400"},
+		{name: "one for all, though one is on one node", sub: mtus(1500, 1500), mtu: 1450,
+			change: func(n *model.Resolved) { n.Elements[0].Node, n.Elements[1].Node = "n1", "n1" },
+			why:    "substrate link n1 -- n2 carries 1500"},
+		{name: "all on one node", sub: mtus(1500, 1500), mtu: 1500, change: func(n *model.Resolved) {
+			for i := range n.Elements {
+				n.Elements[i].Node = "n2"
+			}
+		}},
+		{name: "where it matters one is stated", sub: mtus(1500, 1500), mtu: 1500, change: func(n *model.Resolved) {
+			n.Elements[0].Node, n.Elements[1].Node = "n1", "n1"
+			n.Links[1].MTU = 1280
+		}},
+		{name: "just enough for IPv6", sub: mtus(1330, 1330), mtu: 1280, why: "substrate link n1 -- n2 carries 1330"},
+		{name: "too little for IPv6", sub: mtus(1329, 1329), mtu: 1500},
+		{name: "a pin to no node", sub: mtus(1500, 1500), mtu: 1500,
+			change: func(n *model.Resolved) { n.Elements[0].Node = "n9" }},
+	} {
+		n := net
+		n.Elements, n.Links = slices.Clone(net.Elements), slices.Clone(net.Links)
+		if c.change != nil {
+			c.change(&n)
+		}
+		if mtu, why := UsualMTU(c.sub, n); mtu != c.mtu || why != c.why {
+			t.Errorf("%s: %d because %q", c.name, mtu, why)
+		}
+	}
 }

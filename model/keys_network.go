@@ -78,11 +78,10 @@ var linkKeys = []Key[Link]{
 			nothing: "would let no packet through",
 			least:   MinBandwidth, few: "that a link needs"}),
 	newKey("mtu", func(l *Link) *int { return &l.MTU }, parseCount, about[int]{example: "9000",
-		meaning: "The largest packet, in bytes, at least 1280 with IPv6; {usual} when left out. Between nodes the " +
-			"underlay must carry " +
-			"50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. Ends " +
-			"pinned to one node " +
-			"have no such limit.",
+		meaning: "The largest packet, in bytes, at least 1280 with IPv6; when left out {usual}, or less where " +
+			"the underlay carries less wherever the network's links may be. Between nodes the underlay must " +
+			"carry 50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. " +
+			"Ends pinned to one node have no such limit.",
 		nothing: "would let no packet through",
 		usual:   DefaultMTU,
 		least:   MinMTU, few: "that IPv4 needs",

@@ -27,7 +27,7 @@ func twoHosts(t *testing.T) (a, b string) {
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", n).Run() }) //nolint:errcheck // the tests' namespace ends anyway
 	}
 	sh(t, "/proc/self/ns/net",
-		fmt.Sprintf("ip link add wire mtu 9000 netns %s type veth peer name wire mtu 9000 netns %s",
+		fmt.Sprintf("ip link add wire mtu 1500 netns %s type veth peer name wire mtu 1500 netns %s",
 			names[0], names[1]))
 	for i, n := range names {
 		sh(t, "/proc/self/ns/net",
@@ -80,6 +80,11 @@ func TestAnotherHostJoins(t *testing.T) {
 		t.Errorf("h2 calls itself %q", out)
 	}
 	a.run("check", "wide")
+	// A wire as most are carries a tunnel's packets of 1450 bytes, and whole ones get there.
+	if out := a.run("exec", "wide/h1", "--", "ip", "link", "show", "dev", "h2"); !strings.Contains(out, " mtu 1450 ") {
+		t.Errorf("h1's interface is\n%s", out)
+	}
+	a.run("exec", "wide/h1", "--", "ping", "-c1", "-W60", "-M", "do", "-s", "1422", hostAddress(a, "wide", "h2"))
 
 	renewed := identityOf(t, b)
 	ping := a.flood("wide", "h1", hostAddress(a, "wide", "h2"))

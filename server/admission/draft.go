@@ -21,6 +21,9 @@ type Draft struct {
 // Network is the complete document.
 func (d *Draft) Network() model.Network { return d.next.Network }
 
+// Resolved is what it becomes.
+func (d *Draft) Resolved() model.Resolved { return d.resolved }
+
 // Draw decides what follows from a document, and from what was there before. What was set at run time and the document
 // does not name stays. The owner, who made it, and the time are those of a new network.
 func Draw(doc model.Network, old *Network, owner string, now time.Time) (*Draft, error) {

@@ -34,6 +34,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	// As it is after a restart; only metrics are accepted at any time.
 	options.Owner = strings.ToValidUTF8(options.Owner, "?")
 	networks := make([]model.Network, len(documents))
+	fitted := make([][]string, len(documents)) // notes
 	drafts, drawnFrom := make([]*admission.Draft, len(documents)), make([]*network, len(documents))
 	var others []model.Record
 	look := func() (situations []*network, err error) {
@@ -52,7 +53,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 			}
 			drawnFrom[i] = situations[i]
 			var err error
-			if drafts[i], err = draw(d.Network, situations[i], options.Owner); err != nil {
+			if drafts[i], fitted[i], err = m.drawFitting(d.Network, situations[i], options.Owner); err != nil {
 				refusals[d.Network.Name] = err
 			}
 		}
@@ -76,7 +77,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	for i, old := range situations {
 		next, resolved := admitted[i].Record, admitted[i].Resolved
 		results[i] = model.ApplyResult{Record: next, Changed: true,
-			Notes: m.notes(&situation, old, admitted[i], options)}
+			Notes: append(fitted[i], m.notes(&situation, old, admitted[i], options)...)}
 		result := &results[i]
 		if old != nil {
 			before := old.record

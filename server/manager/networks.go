@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
@@ -57,6 +58,31 @@ func (k *known) situation(name string, base int64) (*network, error) {
 // draw computes a network from a document and from what exists, which is nil for a new one. It needs no lock.
 func draw(doc model.Network, old *network, owner string) (*admission.Draft, error) {
 	return admission.Draw(doc, old.admitted(), owner, time.Now().UTC())
+}
+
+// drawFitting is draw for a document of an apply: those of its links that state no MTU, and had none set, have one that
+// the substrate carries. It is noted in the network's own document, so it stays until the next apply, whatever nodes
+// come. notes tell of it.
+func (m *Manager) drawFitting(doc model.Network, old *network, owner string) (d *admission.Draft, notes []string,
+	err error) {
+	if d, err = draw(doc, old, owner); err != nil {
+		return nil, nil, err
+	}
+	mtu, why := embedding.UsualMTU(m.Substrate(), d.Resolved())
+	whole := d.Network().Links
+	if mtu == model.DefaultMTU || len(whole) != len(doc.Links) {
+		return d, nil, nil
+	}
+	doc.Links = slices.Clone(doc.Links)
+	for k := range doc.Links {
+		if whole[k].MTU == 0 {
+			doc.Links[k].MTU = mtu
+		}
+	}
+	notes = []string{fmt.Sprintf("links that state no mtu have %d, and not %d, which is not carried wherever they may "+
+		"be: %s; write an mtu for another, or pin elements to nodes", mtu, model.DefaultMTU, why)}
+	d, err = draw(doc, old, owner)
+	return d, notes, err
 }
 
 // admitted is the network as admission knows it; nil if there is none.
