@@ -127,6 +127,8 @@ type ElementOf[I any] struct {
 	RouterID netip.Addr `json:"routerID,omitzero"`
 	// Prefixes are a switch's subnets: its segment's interfaces are numbered from them.
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	// STP is whether a switch runs the spanning tree protocol.
+	STP STP `json:"stp,omitempty"`
 	Service
 }
 

@@ -141,6 +141,8 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 		}
 		switch first {
 		case "prefixes":
+		case "stp":
+			worst(1, "its ports pass nothing for some seconds")
 		case "kind":
 			worst(4, "makes "+new.Name+" anew")
 		case "node", "location":

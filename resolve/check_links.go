@@ -66,9 +66,29 @@ func (ps *problems) checkLinks(l *layout) {
 		kinds[e.Name] = e.Kind
 	}
 	for _, i := range l.loops {
-		ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the link "+
-			"out, or join routers instead")
+		if without := ps.withoutTree(l, i); without != "" {
+			ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the "+
+				"link out, or write `stp: true` at all switches of the segment: %s", without)
+		}
 	}
+}
+
+// withoutTree names the switches of a link's segment that run no spanning tree.
+func (ps *problems) withoutTree(l *layout, link int) string {
+	var names []string
+	for k := range l.segments {
+		if s := &l.segments[k]; slices.Contains(s.links, link) {
+			for _, i := range s.switches {
+				if _, on := ps.net.Elements[i].STP.Priority(); !on && !ps.ofElement(i, "stp") {
+					names = append(names, ps.net.Elements[i].Name)
+				}
+			}
+		}
+	}
+	if len(names) > model.MostNamed {
+		names = append(names[:model.MostNamed], "and others")
+	}
+	return strings.Join(names, ", ")
 }
 
 // near is a hint: an element whose name differs only in case, or the names that exist.

@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,7 +21,7 @@ type Document struct{ net model.Network }
 // addresses, edges, expectations. A network without problems can be resolved, unless its pools run out. The argument is
 // not changed.
 //
-// Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
+// Switches that form a loop are refused where not all of them run a spanning tree: one broadcast would circle for ever,
 // at the expense of everybody on the node.
 func Read(n model.Network) (Document, []model.Problem) { return ReadPart(n, nil) }
 
@@ -154,6 +155,17 @@ func (ps *problems) checkElement(i, stated int) {
 	case e.Hook != "" && e.Kind != model.Router:
 		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken",
 			e.Kind)
+	}
+	switch is, err := model.ParseSTP(string(cmp.Or(e.STP, "false"))); {
+	case e.STP == "":
+	case e.Kind != model.Switch:
+		ps.element(i, "stp", "a %s runs no spanning tree: stp is for switches", e.Kind)
+	case err != nil:
+		ps.element(i, "stp", "stp: %v", err)
+	case is != e.STP:
+		ps.element(i, "stp", "stp %q is written as %q", string(e.STP), string(is))
+	case e.Forwarding != model.ForwardBridge && !ps.ofElement(i, "forwarding"):
+		ps.element(i, "stp", "stp is the kernel's bridge's: it takes forwarding: bridge, and not %s", e.Forwarding)
 	}
 	if err := e.Attack.Check(); err != nil {
 		ps.element(i, "attack", "policy: attack: %v", err)

@@ -72,7 +72,7 @@ func (b *builder) network() model.Network {
 	}
 	for _, item := range f.Switches {
 		e := b.common(model.Switch, item.Name, item.Value.Common, f.Defaults.Switches)
-		e.Prefixes = item.Value.Prefixes
+		e.Prefixes, e.STP = item.Value.Prefixes, item.Value.STP
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	b.addLinks()

@@ -353,6 +353,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 	case *form.Fault:
 		p.Node = n
 		d.structure(n, reflect.ValueOf(p).Elem(), what)
+	case *model.STP:
+		parse(d, n, p, what, model.ParseSTP)
 	case *form.Mirror:
 		p.Node = n
 		d.structure(n, reflect.ValueOf(p).Elem(), what)

@@ -340,6 +340,9 @@ func routeText(r model.Route) string {
 func (f *formatter) switchBody(n *yamlNode, e *model.Element) {
 	f.element(n, e)
 	putPrefixes(n, "prefixes", e.Prefixes)
+	if e.STP != "" {
+		n.put("stp", raw(string(e.STP)))
+	}
 }
 
 func (f *formatter) linkList(doc *yamlNode) {

@@ -77,6 +77,8 @@ func drawNetwork(t *rapid.T) model.Network {
 			}
 			if kind == model.Switch && maybe(t, "openflow") {
 				e.Forwarding = model.ForwardOpenFlow
+			} else if kind == model.Switch && maybe(t, "stp") {
+				e.STP = rapid.SampledFrom([]model.STP{model.STPUsual, "0", "4096"}).Draw(t, "stp")
 			}
 			net.Elements = append(net.Elements, e)
 		}

@@ -195,6 +195,7 @@ class ElementOfInterface(TypedDict, total=False):
     software: str
     start: list[str]
     stop: list[str]
+    stp: str
     tmpfs: dict[str, int]
 
 
@@ -232,6 +233,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     software: str
     start: list[str]
     stop: list[str]
+    stp: str
     tmpfs: dict[str, int]
 
 

@@ -32,7 +32,11 @@ const checkEvery = 5 * time.Second
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
+	iflaBrForwardDelay  = 1  // IFLA_BR_FORWARD_DELAY
+	iflaBrHelloTime     = 2  // IFLA_BR_HELLO_TIME
+	iflaBrMaxAge        = 3  // IFLA_BR_MAX_AGE
 	iflaBrSTPState      = 5  // IFLA_BR_STP_STATE
+	iflaBrPriority      = 6  // IFLA_BR_PRIORITY
 	iflaBrFDBFlush      = 21 // IFLA_BR_FDB_FLUSH
 	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
 	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
@@ -87,7 +91,7 @@ func probe() error {
 		}
 		defer c.Close()
 		var b linux.Batch
-		create(&b, [6]byte{2}, false)
+		create(&b, [6]byte{2}, tree{}, false)
 		if errs := c.Do(&b); errs != nil {
 			return fmt.Errorf("this kernel makes no bridges (it needs CONFIG_BRIDGE): %w", errs[0])
 		}
@@ -195,11 +199,11 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	mac := bridgeMAC(job.ID)
+	mac, want := bridgeMAC(job.ID), treeOf(job.Element.STP)
 	bridge, ok := links[device]
 	if !ok {
 		var b linux.Batch
-		create(&b, mac, older)
+		create(&b, mac, want, older)
 		if errs := c.Do(&b); errs != nil {
 			return false, fmt.Errorf("make its bridge: %w", errs[0])
 		}
@@ -217,9 +221,10 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 	limited = bridge.limited && !older
 	var b linux.Batch
 	var doing []string
-	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || !bridge.plain || limited && bridge.limit != maxLearned {
+	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || bridge.snoops || bridge.tree != want ||
+		limited && bridge.limit != maxLearned {
 		doing = append(doing, "put right its bridge")
-		settings(&b, bridge.index, mac, older)
+		settings(&b, bridge.index, mac, want, older)
 	}
 	for i := range job.Element.Interfaces {
 		ifc := &job.Element.Interfaces[i]
@@ -248,26 +253,26 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 }
 
 // create appends the request that makes the bridge.
-func create(b *linux.Batch, mac [6]byte, older bool) {
+func create(b *linux.Batch, mac [6]byte, t tree, older bool) {
 	b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	b.Link(0, unix.IFF_UP, unix.IFF_UP)
 	b.String(unix.IFLA_IFNAME, device)
-	attributes(b, mac, older)
+	attributes(b, mac, t, older)
 }
 
 // settings appends the request that puts an existing bridge right.
-func settings(b *linux.Batch, index int, mac [6]byte, older bool) {
+func settings(b *linux.Batch, index int, mac [6]byte, t tree, older bool) {
 	b.Request(unix.RTM_NEWLINK, 0)
 	b.Link(index, unix.IFF_UP, unix.IFF_UP)
-	attributes(b, mac, older)
+	attributes(b, mac, t, older)
 }
 
-func attributes(b *linux.Batch, mac [6]byte, older bool) {
+func attributes(b *linux.Batch, mac [6]byte, t tree, older bool) {
 	b.Attr(unix.IFLA_ADDRESS, mac[:])
 	b.Begin(unix.IFLA_LINKINFO)
 	b.String(unix.IFLA_INFO_KIND, "bridge")
 	b.Begin(unix.IFLA_INFO_DATA)
-	b.Uint32(iflaBrSTPState, 0)
+	t.attributes(b)
 	b.Uint8(iflaBrMcastSnooping, 0)
 	if !older {
 		b.Uint32(iflaBrFDBMaxLearned, maxLearned)

@@ -176,6 +176,28 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	if err := ping(); err != nil {
 		t.Error(err)
 	}
+	// With a spanning tree it is a part of one, and a port that was taken away comes back; without it passes at once.
+	for _, c := range []struct {
+		stp  model.STP
+		want string
+	}{{"4096", "forward_delay 400 hello_time 100 max_age 600 ageing_time 30000 stp_state 1 priority 4096 "},
+		{model.STPUsual, "stp_state 1 priority 32768 "}, {"", "stp_state 0 "}} {
+		work[0].Element.STP = c.stp
+		for _, spoil := range []string{"true", inside + "ip link set pp-bridge type bridge priority 8192 max_age 700 " +
+			map[bool]string{true: "stp_state 0", false: "stp_state 1"}[c.stp != ""]} {
+			sh(t, spoil)
+			plane = bridge.New(dirs, driver.Enter)
+			if results := plane.Prepare(ctx, work[:1]); results[0].Err != nil {
+				t.Fatal(results[0].Err)
+			}
+			if out := sh(t, inside+"ip -d link show pp-bridge"); !strings.Contains(out, c.want) {
+				t.Errorf("with stp %q after %s the bridge is\n%s", c.stp, spoil, out)
+			}
+		}
+	}
+	if err := ping(); err != nil {
+		t.Errorf("without a spanning tree again: %v", err)
+	}
 	boundElsewhere(t, inside, dirs.Namespace(ids[1]), bridge.New(dirs, driver.Enter), work[:1])
 	if err := ping(); err != nil {
 		t.Errorf("with the bridge's table emptied: %v", err)

@@ -15,7 +15,8 @@ type link struct {
 	index, master int
 	flags         uint32
 	mac           [6]byte
-	plain         bool // a bridge without spanning tree and multicast snooping
+	snoops        bool // a bridge that looks at what is for groups
+	tree          tree // a bridge's
 	limited       bool // a bridge of a kernel that bounds what it learns
 	limit         uint32
 }
@@ -66,7 +67,7 @@ func parse(p []byte) (name string, l link) {
 
 // bridge reads what is particular to bridges.
 func (l *link) bridge(info []byte) {
-	stp, snooping := true, true
+	l.snoops = true
 	for kind, data := range linux.Attrs(info) {
 		if kind != unix.IFLA_INFO_DATA {
 			continue
@@ -74,15 +75,25 @@ func (l *link) bridge(info []byte) {
 		for k, v := range linux.Attrs(data) {
 			switch {
 			case k == iflaBrSTPState && len(v) >= 4:
-				stp = binary.NativeEndian.Uint32(v) != 0
+				l.tree.on = binary.NativeEndian.Uint32(v) != 0
+			case k == iflaBrPriority && len(v) >= 2:
+				l.tree.priority = binary.NativeEndian.Uint16(v)
+			case k == iflaBrForwardDelay && len(v) >= 4:
+				l.tree.delay = binary.NativeEndian.Uint32(v)
+			case k == iflaBrHelloTime && len(v) >= 4:
+				l.tree.hello = binary.NativeEndian.Uint32(v)
+			case k == iflaBrMaxAge && len(v) >= 4:
+				l.tree.age = binary.NativeEndian.Uint32(v)
 			case k == iflaBrMcastSnooping && len(v) >= 1:
-				snooping = v[0] != 0
+				l.snoops = v[0] != 0
 			case k == iflaBrFDBMaxLearned && len(v) >= 4:
 				l.limited, l.limit = true, binary.NativeEndian.Uint32(v)
 			}
 		}
 	}
-	l.plain = !stp && !snooping
+	if !l.tree.on {
+		l.tree = tree{} // what it would do does not matter
+	}
 }
 
 // inScratch runs f in a network namespace that is gone afterwards.

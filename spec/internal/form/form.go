@@ -276,6 +276,10 @@ type Switch struct {
 	Common `yaml:",inline"`
 	// The segment's subnets, one an address family: its members are numbered from them.
 	Prefixes Prefixes `yaml:"prefixes"`
+	// Whether it runs the spanning tree protocol (IEEE 802.1D): true, or its priority among the switches, a multiple of
+	// 4096 up to 61440, of which the lowest becomes the root; 32768 with true. Switches may be connected in loops where
+	// all of them run it. A port that comes up passes nothing for 8 s, and after a cut the next way is there within 14.
+	STP model.STP `yaml:"stp"`
 }
 
 // Interface is one interface of a router or a host.

@@ -74,6 +74,8 @@ func takes(t reflect.Type) string {
 		return "time"
 	case reflect.TypeFor[model.BFD]():
 		return "`true`, `false` or time"
+	case reflect.TypeFor[model.STP]():
+		return "`true`, `false` or number"
 	case reflect.TypeFor[float64]():
 		return "share"
 	case reflect.TypeFor[netip.Addr]():

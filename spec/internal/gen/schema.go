@@ -120,6 +120,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return s
 	case reflect.TypeFor[model.BFD]():
 		return anyOf(&schema{Type: "boolean"}, text(`^[0-9.]+ ?(ms|s|m)( *x *[0-9]+)?$`))
+	case reflect.TypeFor[model.STP]():
+		return anyOf(&schema{Type: "boolean"}, &schema{Type: "integer", Minimum: "0", Maximum: "61440"})
 	case reflect.TypeFor[float64]():
 		return anyOf(&schema{Type: "number", Minimum: "0", Maximum: "1"}, text(`^`+decimal+` ?%$`))
 	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[form.RouteTo]():
