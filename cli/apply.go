@@ -62,7 +62,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.tellOutside(&files); err != nil {
+			if err := c.checkOutside(&files); err != nil {
 				return err
 			}
 			cl, err := c.connect()
@@ -102,6 +102,7 @@ func (c *CLI) planCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
+	files.addOutsideFlag(cmd)
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false, "plan as apply --overwrite would do")
@@ -142,7 +143,7 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			if err != nil {
 				return err
 			}
-			if err := c.tellOutside(&files); err != nil {
+			if err := c.checkOutside(&files); err != nil {
 				return err
 			}
 			cl, err := c.connect()
@@ -154,6 +155,7 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
+	files.addOutsideFlag(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false,

@@ -41,6 +41,9 @@ is converted by way of its file: polyplane save NET.`,
 			if err != nil {
 				return err
 			}
+			if err := c.checkOutside(&files); err != nil {
+				return err
+			}
 			if len(networks) > 1 {
 				return badFile(fmt.Errorf("there are %d networks in it, and a lab is one: give each a file of its own",
 					len(networks)))
@@ -59,6 +62,7 @@ is converted by way of its file: polyplane save NET.`,
 		},
 	}
 	files.addFlags(cmd, "the network's `FILE`, - for standard input")
+	files.addOutsideFlag(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&out, "output", "o", "", "make this `DIR` for the lab")
 	f.Var(&formatFlag{value: &to, allowed: []string{toContainerlab}}, "to", "what to make of it")

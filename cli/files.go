@@ -26,10 +26,18 @@ const maxInput = spec.MaxSize + 1
 type fileFlags struct {
 	paths []string
 	names []string
+	// elsewhere are directories outside of the files' own from which networks may take files.
+	elsewhere []string
 	// renames says that --name was given, even if it is empty.
 	renames func() bool
 	// from says where each network was read, once they have been read.
-	from map[string]spec.Document
+	from map[string]placedDocument
+}
+
+// placedDocument is a document and the file that it was read from.
+type placedDocument struct {
+	spec.Document
+	file string
 }
 
 func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
@@ -52,7 +60,7 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 	var all []model.Network
 	var problems []error
 	from := map[string]string{}
-	f.from = map[string]spec.Document{}
+	f.from = map[string]placedDocument{}
 	for _, path := range f.paths {
 		sources, err := c.sources(ctx, path)
 		if err != nil {
@@ -77,7 +85,8 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 						fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
 							n.Name, first, s.name))
 				}
-				from[n.Name], f.from[n.Name] = s.name, d
+				d.Network = n
+				from[n.Name], f.from[n.Name] = s.name, placedDocument{d, s.name}
 				all = append(all, n)
 			}
 		}
@@ -97,29 +106,6 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 		f.from[n.Name] = f.from[all[0].Name]
 	}
 	return networks, err
-}
-
-// mostOutside is how many files from elsewhere are told.
-const mostOutside = 16
-
-// tellOutside says which files of elsewhere the networks take: a file of somebody else's may name any that its reader
-// can read.
-func (c *CLI) tellOutside(f *fileFlags) error {
-	var all []string
-	for _, d := range f.from {
-		all = append(all, d.Outside()...)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	for i, s := range all {
-		if i == mostOutside {
-			s = fmt.Sprintf("and %d more are read from outside of their file's directory", len(all)-i)
-		}
-		if _, err := fmt.Fprintf(c.Err, "note: %s\n", oneLine(s)); err != nil || i == mostOutside {
-			return err
-		}
-	}
-	return nil
 }
 
 // located adds to a refusal the lines of the files that it is about, in the form in which mistakes of the files are

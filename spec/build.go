@@ -27,7 +27,8 @@ type builder struct {
 	readTree func(string) ([]TreeFile, error)
 	dir      string
 	trees    map[string][]TreeFile // what was read, since many elements may be given the same
-	outside  []string              // what is read from elsewhere than below dir, in words
+	outside  []Elsewhere           // what is read from elsewhere than below dir
+	given    bool                  // files are read by the caller's means, which decide what may be read
 
 	net                    model.Network
 	elements, links, edges []place
@@ -264,8 +265,11 @@ func (b *builder) config(router, said string, c form.Config, software model.Soft
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(b.dir, path)
 			}
-			b.noteOutside("config of router "+router, path)
-			data, err := b.readFile(path)
+			var data []byte
+			path, err := b.placed("config of router "+router, path)
+			if err == nil {
+				data, err = b.readFile(path)
+			}
 			if err != nil {
 				b.fail(item.Node, "config of router %s: %v; paths are relative to the file that names them", router,
 					err)

@@ -93,10 +93,12 @@ func (b *builder) content(of string, item *form.Item[form.File]) (map[string]mod
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(b.dir, name)
 	}
-	b.noteOutside("files of "+of+": "+item.Name, name)
+	name, err := b.placed("files of "+of+": "+item.Name, name)
+	if err != nil {
+		return nil, fmt.Errorf("%w; paths are relative to the file that names them", err)
+	}
 	files, known := b.trees[name]
 	if !known {
-		var err error
 		if files, err = b.readTree(name); err != nil {
 			return nil, fmt.Errorf("%w; paths are relative to the file that names them", err)
 		}
@@ -118,28 +120,6 @@ func (b *builder) content(of string, item *form.Item[form.File]) (map[string]mod
 		all[at] = model.FileOf(files[i].Content, mode)
 	}
 	return all, nil
-}
-
-// noteOutside notes that something is read from elsewhere than the directory of the file and those below, links
-// resolved. Somebody else may have written the file, and whoever applies it may read what the other may not.
-func (b *builder) noteOutside(what, path string) {
-	at, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		at, err = filepath.Abs(at)
-	}
-	if err != nil {
-		return // reading it says what is wrong
-	}
-	dir, err := filepath.EvalSymlinks(b.dir)
-	if err == nil {
-		dir, err = filepath.Abs(dir)
-	}
-	if err == nil {
-		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
-			return
-		}
-	}
-	b.outside = append(b.outside, fmt.Sprintf("%s is read from %s, outside of the file's directory", what, at))
 }
 
 // putContents writes the files that are put into an element.

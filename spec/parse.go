@@ -79,8 +79,9 @@ type Document struct {
 	builder *builder
 }
 
-// Outside says what the network takes from files that are not below the directory of the file that names them.
-func (d Document) Outside() []string { return d.builder.outside }
+// Outside is what the network takes from files that are not below the directory of the file that names them. It was
+// read already, and whoever asked for the document decides whether it may be used.
+func (d Document) Outside() []Elsewhere { return d.builder.outside }
 
 // Documents is Parse for callers that will ask later where in the file something stands.
 func Documents(name string, data []byte, opts Options) ([]Document, error) {
@@ -95,6 +96,7 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 			return []TreeFile{{Content: data, Perm: 0o644}}, err
 		}
 	}
+	given := opts.ReadFile != nil || opts.ReadTree != nil
 	if opts.ReadFile == nil {
 		opts.ReadFile = readConfig
 	}
@@ -124,7 +126,8 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 			d.blanks.add("network")
 			d.failAt(tokenOf(doc), "the network has no name; begin with a line like: network: lab")
 		}
-		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, readTree: opts.ReadTree, dir: filepath.Dir(name)}
+		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, readTree: opts.ReadTree, given: given,
+			dir: filepath.Dir(name)}
 		net := b.network()
 		if len(d.errs) > before && len(net.Elements)+len(net.Links)+len(net.Edges) == 0 {
 			continue // hardly a network

@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // readConfig reads a configuration file: a regular one, and at most one byte beyond MaxConfigSize, so that the caller
 // sees that it is too large. Somebody else wrote the file that names it, and a device or a pipe would take for ever.
 func readConfig(path string) ([]byte, error) {
-	// Without O_NONBLOCK opening a pipe waits for its other end.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := openPlaced(path, 0)
 	if err != nil {
 		return nil, err
 	}

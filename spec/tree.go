@@ -31,15 +31,15 @@ const (
 
 // readTree reads a file, or all files below a directory.
 func readTree(name string) ([]TreeFile, error) {
-	info, err := os.Stat(name)
+	info, err := os.Lstat(name) // its links are resolved
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		f, err := readContent(name, "", info, func(flag int) (*os.File, error) { return os.OpenFile(name, flag, 0) })
+		f, err := readContent(name, "", info, func(flag int) (*os.File, error) { return openPlaced(name, flag) })
 		return []TreeFile{f}, err
 	}
-	root, err := os.OpenRoot(name)
+	root, err := openTree(name)
 	if err != nil {
 		return nil, err
 	}
