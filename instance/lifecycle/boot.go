@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 )
 
 // bootFile holds the identity of the boot that the run directory is from. /run is usually lost at a reboot, but not
@@ -41,7 +42,7 @@ func forgetLastBoot(d instance.Dirs) error {
 	if err := unmountBelow(d.Run); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(d.Run); err != nil {
+	if err := linux.RemoveTree(d.Run); err != nil {
 		return fmt.Errorf("clear what the last boot left: %w", err)
 	}
 	return nil

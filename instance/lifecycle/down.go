@@ -92,7 +92,7 @@ func (d *Down) Run(context.Context) error {
 		if kept {
 			err := removeBehind(d.Dirs.Data)
 			if err == nil {
-				err = os.RemoveAll(d.Dirs.Data)
+				err = linux.RemoveTree(d.Dirs.Data)
 			}
 			if err != nil {
 				return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
@@ -126,7 +126,7 @@ func (d *Down) Run(context.Context) error {
 	return nil
 }
 
-// removeBehind removes what a symbolic link leads to; os.RemoveAll would take away the link alone.
+// removeBehind removes what a symbolic link leads to; linux.RemoveTree would take away the link alone.
 func removeBehind(path string) error {
 	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return nil //nolint:nilerr // it is no link
@@ -135,7 +135,7 @@ func removeBehind(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(to)
+	return linux.RemoveTree(to)
 }
 
 // handBack gives the ports' names back to the host's network managers when this was the last instance.
@@ -166,7 +166,7 @@ func sweepRun(run string) error {
 	if err := awaitKernel(); err != nil {
 		return err
 	}
-	return os.RemoveAll(run)
+	return linux.RemoveTree(run)
 }
 
 // unmountBelow takes away every mount below a directory. It must come before anything is deleted there: what is mounted

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/substrate"
 )
@@ -236,7 +237,7 @@ func (u *Up) removeOtherNodes(s settings) error {
 		if err := errors.Join(u.Drivers(d, e.Name()), sweepRun(n.Run)); err != nil {
 			return fmt.Errorf("remove node %s: %w", e.Name(), err)
 		}
-		if err := os.RemoveAll(n.Data); err != nil {
+		if err := linux.RemoveTree(n.Data); err != nil {
 			return fmt.Errorf("remove node %s: %w", e.Name(), err)
 		}
 	}

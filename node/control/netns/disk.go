@@ -219,7 +219,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(fresh); err != nil { // do not write to it either: somebody may still hold it
+	if err := linux.RemoveTree(fresh); err != nil { // do not write to it either: somebody may still hold it
 		return err
 	}
 	if err := copySparse(empty, fresh); err != nil {
@@ -256,7 +256,7 @@ func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 		return path, nil
 	}
 	fresh := path + ".new"
-	if err := os.RemoveAll(fresh); err != nil {
+	if err := linux.RemoveTree(fresh); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(fresh, nil, 0o600); err != nil {
@@ -354,7 +354,7 @@ func fillDisk(image, dir string, size model.Bytes) error {
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, linux.RemoveTree(filepath.Join(dir, e.Name())))
 	}
 	return err
 }
@@ -484,7 +484,7 @@ func (d *Driver) removeFiles(id model.ID) error {
 	dir, image := d.dirs.Files(id), d.dirs.Disk(id)
 	err := d.throwAway(id)
 	if err == nil {
-		err = errors.Join(os.RemoveAll(dir), os.RemoveAll(image), os.RemoveAll(image+".new"))
+		err = errors.Join(linux.RemoveTree(dir), linux.RemoveTree(image), linux.RemoveTree(image+".new"))
 	}
 	if err != nil {
 		return fmt.Errorf("remove the files of element %s: %w", id, err)
@@ -494,7 +494,7 @@ func (d *Driver) removeFiles(id model.ID) error {
 		disks := filepath.Dir(filepath.Dir(image))
 		entries, err := os.ReadDir(disks)
 		if err == nil && !slices.ContainsFunc(entries, fs.DirEntry.IsDir) { // no network has any
-			err = os.RemoveAll(disks)
+			err = linux.RemoveTree(disks)
 		}
 		return err
 	}

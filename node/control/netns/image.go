@@ -242,7 +242,7 @@ func (f *elementFiles) furnishImage(job *control.Job) error {
 	}
 	for path := range userFiles {
 		if f.exists(path) && !f.regular(path) { // see furnish
-			if err := f.root.RemoveAll(path); err != nil {
+			if err := f.clear(path); err != nil {
 				return err
 			}
 		}

@@ -230,7 +230,7 @@ func (d *Driver) removeNamespaces(network string, gone map[model.ID]bool) error 
 	if err := errors.Join(unmount(dir), unmount(d.dirs.UserNamespace(network))); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(d.networkDir(network)); err != nil {
+	if err := linux.RemoveTree(d.networkDir(network)); err != nil {
 		return fmt.Errorf("remove the run-time files of network %s: %w", network, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -186,7 +187,7 @@ func (d *Driver) EmptyTrash(_ context.Context, items []string) error {
 	for _, item := range items {
 		path, err := d.pathOf(item)
 		if err == nil {
-			err = os.RemoveAll(path)
+			err = linux.RemoveTree(path)
 		}
 		if err != nil {
 			errs = append(errs, err)
