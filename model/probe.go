@@ -15,8 +15,8 @@ type Responder struct {
 	Secret string `json:"secret"`
 }
 
-// RespondersRequest asks an agent to open responders inside elements of its node (POST /v1/responders). Responders with
-// the same ID replace each other; all are closed after Seconds.
+// RespondersRequest asks an agent to open responders inside elements of its node (POST /v1/responders). One that
+// is open already answers with this secret, too, where a question asks for it. Each secret counts for Seconds.
 type RespondersRequest struct {
 	Responders []Responder `json:"responders"`
 	Seconds    int         `json:"seconds"`

@@ -97,6 +97,8 @@ func newProber(from model.ID, flights []*flight, enter enterFunc) (*prober, erro
 	var need4, need6 bool
 	for _, f := range flights {
 		rand.Read(f.nonce[:])
+		hint := hintOf(f.probe.Secret)
+		copy(f.nonce[:], hint[:])
 		f.nonce[nonceLen-1] = 0
 		p.waiting[f.nonce] = f
 		need4 = need4 || f.probe.Address.Unmap().Is4()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,6 +181,61 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// Checks that are under way at the same time do not replace each other's responders: each gets the answers that it
+// expects, of probes with a single try as well, and what one opens later or for less time takes nothing from another.
+func TestChecksShareResponders(t *testing.T) {
+	l := newLab(t, "a", "b")
+	l.join(t, "a", "b", []string{"10.0.0.1/24"}, []string{"10.0.0.2/24"})
+	r := newResponders(l.enter)
+	defer r.close()
+	var checks sync.WaitGroup
+	const rounds = 20
+	for n := range 8 {
+		checks.Go(func() {
+			for k := range rounds {
+				secret := fmt.Sprintf("%d of %d", k, n)
+				open := model.RespondersRequest{Seconds: 60, Responders: []model.Responder{{ID: id("b"), Secret: secret}}}
+				if f := r.open(open).Failed; len(f) > 0 {
+					t.Error(f)
+					return
+				}
+				got := runProbes(t.Context(), model.ProbesRequest{Timeout: 20 * time.Second, Attempts: 1,
+					Probes: []model.Probe{probeTo("a", "b", "10.0.0.2", secret)}}, l.enter).Results[0]
+				if !got.OK {
+					t.Errorf("round %d of check %d: %+v", k, n, got)
+				}
+			}
+		})
+	}
+	checks.Wait()
+}
+
+// An element that has got another namespace is answered for there.
+func TestRespondersFollowTheirElement(t *testing.T) {
+	l := newLab(t, "a", "b")
+	l.join(t, "a", "b", []string{"10.0.0.1/24"}, []string{"10.0.0.2/24"})
+	r := newResponders(l.enter)
+	defer r.close()
+	request := model.RespondersRequest{Seconds: 60, Responders: []model.Responder{{ID: id("b"), Secret: "s"}}}
+	if f := r.open(request).Failed; len(f) > 0 {
+		t.Fatal(f)
+	}
+	l[id("b")] = newLab(t, "b")[id("b")]
+	if f := r.open(request).Failed; len(f) > 0 {
+		t.Fatal(f)
+	}
+	err := l.enter(id("b"), func() error {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: model.ProbePort})
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("nobody answers in the new namespace: %v", err)
+	}
+}
+
 // Hundreds at once, and nothing stays open.
 func TestManyProbes(t *testing.T) {
 	l := newLab(t, "hub")
@@ -201,7 +257,7 @@ func TestManyProbes(t *testing.T) {
 	if f := r.open(open).Failed; len(f) > 0 {
 		t.Fatal(f)
 	}
-	if f := r.open(open).Failed; len(f) > 0 { // replaces
+	if f := r.open(open).Failed; len(f) > 0 { // is open already
 		t.Fatal(f)
 	}
 	ask.Timeout, ask.Attempts = 20*time.Second, 5
