@@ -93,6 +93,9 @@ type Current struct {
 	// Network is what was placed, resolved. What its elements ask for already is not asked of their nodes again. So a
 	// network can be changed whatever has become of a node since.
 	Network model.Resolved
+	// Shut are the nodes that take nothing new, and why. What is on them already stays, and what is pinned to them is
+	// put there: whoever asks says that it is refused.
+	Shut map[string]string
 }
 
 // Embed places a resolved network beside what others use. used does not count this network.

@@ -62,6 +62,14 @@ func (e *embedder) choose(offers map[string]model.Offers, current Current) {
 				may = without(may, whys)
 			}
 		}
+		if pin < 0 && len(current.Shut) > 0 {
+			may = e.open(may, current.Shut)
+			if lacking == nil && !slices.ContainsFunc(e.candidates(i), func(n int32) bool { return may[n] }) {
+				e.refuse(model.AboutElement, el.Name, "node", "%s is new, and no node that it may be on takes what is "+
+					"new", el.Name)
+				continue
+			}
+		}
 		switch {
 		case may == nil:
 			continue
@@ -85,6 +93,17 @@ func without(may []bool, whys []string) []bool {
 	}
 	for n, why := range whys {
 		may[n] = may[n] && why == ""
+	}
+	return may
+}
+
+// open leaves of the nodes that an element may be on those that take something new.
+func (e *embedder) open(may []bool, shut map[string]string) []bool {
+	if may == nil {
+		may = slices.Repeat([]bool{true}, len(e.nodes))
+	}
+	for n := range e.nodes {
+		may[n] = may[n] && shut[e.nodes[n].Name] == ""
 	}
 	return may
 }

@@ -117,7 +117,7 @@ func TestRefusedWants(t *testing.T) {
 			want: "router r1 wants software: bird; r1 is pinned to n2; n2 lacks it: no bird; n1 has it: pin r1 to it " +
 				"(node:)"},
 		{name: "where it is", net: asks("netns xdp frr"), about: model.AboutElement, field: "forwarding",
-			now: Current{model.Placement{Elements: map[string]string{"r1": "n2"}}, asks("netns guest frr")},
+			now: Current{Placement: model.Placement{Elements: map[string]string{"r1": "n2"}}, Network: asks("netns guest frr")},
 			want: "router r1 wants forwarding: xdp; r1 is on n2; n2 lacks it: there is forwarding: guest; n1 has it: " +
 				"pin r1 to it (node:)"},
 		{name: "in a location", net: with(asks("netns xdp frr"),
@@ -155,7 +155,7 @@ func TestRefusedWants(t *testing.T) {
 // change.
 func TestWhatIsThereStays(t *testing.T) {
 	was := asks("vm guest frr", "netns guest frr")
-	now := Current{model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n2"}}, was}
+	now := Current{Placement: model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n2"}}, Network: was}
 	two := map[string]model.Offers{"n1": plain, "n2": small}
 	net := asks("vm guest frr", "netns guest frr", "netns guest bird")
 	p, err := Embed(substrate(2), two, Usage{}, net, now)

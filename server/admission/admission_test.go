@@ -174,6 +174,32 @@ func TestWhatIsThereStays(t *testing.T) {
 	}
 }
 
+// A network that has elements on a node that takes nothing new gets new ones elsewhere, also beside their neighbours on
+// that node, and is refused only where all nodes are such.
+func TestNewElementsGoWhereTheyAreTaken(t *testing.T) {
+	s := nodes(2)
+	old := must(t, s, lab("lab", 100), nil)
+	held := old.Record.Assigned.Placement.Elements["r1"]
+	free := map[string]string{"n1": "n2", "n2": "n1"}[held]
+	s.Others = []model.Record{{Network: lab("other", 600), Assigned: model.Assigned{ // so that the other node is emptier
+		Placement: model.Placement{Elements: map[string]string{"r1": free}}}}}
+	s.Refusing = map[string]string{held: ", which changes nothing today"}
+	doc := lab("lab", 100)
+	doc.Elements = append(doc.Elements, model.Element{Name: "new", Kind: model.Host})
+	doc.Links = append(doc.Links, model.Link{Name: "new--r1", Ends: [2]model.End{
+		{Element: "new", Interface: "r1"}, {Element: "r1", Interface: "new"}}})
+	next := must(t, s, doc, &old)
+	for element, node := range next.Record.Assigned.Placement.Elements {
+		if is := node == held; is != (old.on(element) != "") {
+			t.Errorf("%s is on %s, and %s takes nothing new", element, node, held)
+		}
+	}
+	s.Refusing = map[string]string{"n1": ", which changes nothing today", "n2": ", which changes nothing today"}
+	if _, err := admit(s, doc, &old); err == nil || !strings.Contains(err.Error(), "which changes nothing today") {
+		t.Errorf("with two such nodes it is refused by %v", err)
+	}
+}
+
 // A node that takes nothing new is left out while another one will do; pinned to it, an element is refused.
 func TestANodeThatRefusesIsLeftOut(t *testing.T) {
 	for _, refusing := range []string{"n1", "n2"} {

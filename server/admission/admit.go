@@ -40,7 +40,8 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	}
 	if s.checkRefusing(old, doc.Name, assigned.Placement.Elements) != nil {
 		// It goes where it is taken, if it can. Otherwise the reason why it is not is told below.
-		if p, err := embedding.Embed(s.willing(old), s.Offers, embedding.UsageOf(s.Others), *resolved,
+		current.Shut = s.Refusing
+		if p, err := embedding.Embed(s.Substrate, s.Offers, embedding.UsageOf(s.Others), *resolved,
 			current); err == nil {
 			assigned.Placement = p
 		}

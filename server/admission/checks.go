@@ -54,22 +54,6 @@ func (s *Situation) checkRefusing(old *Network, network string, placed map[strin
 	return nil
 }
 
-// willing is the substrate without the nodes that take nothing new and have nothing of the network.
-func (s *Situation) willing(old *Network) model.Substrate {
-	has := map[string]bool{}
-	if old != nil {
-		for _, node := range old.Record.Assigned.Placement.Elements {
-			has[node] = true
-		}
-	}
-	without := func(name string) bool { return s.Refusing[name] != "" && !has[name] }
-	sub := s.Substrate
-	sub.Nodes = slices.DeleteFunc(slices.Clone(sub.Nodes), func(n model.SubstrateNode) bool { return without(n.Name) })
-	sub.Links = slices.DeleteFunc(slices.Clone(sub.Links),
-		func(l model.SubstrateLink) bool { return without(l.A) || without(l.B) })
-	return sub
-}
-
 // mostMoves is how many elements that move are told.
 const mostMoves = 20
 
