@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -11,31 +13,69 @@ import (
 // ErrOther tells that another store answers at the place of the one that this process has opened.
 var ErrOther = errors.New("another store is at its place than the one that this manager works with")
 
+// olderError tells that a copy of the store is at its place that lacks what this process has written. It is an
+// ErrOther.
+type olderError struct{}
+
+func (olderError) Error() string {
+	return "an older copy of the store is at its place, which lacks what this manager has written"
+}
+func (olderError) Unwrap() error { return ErrOther }
+
 // guarded has every request ask in the same transaction whether this is still the store that was opened: an external
-// cluster can be replaced by an empty one, or by another instance's, while we are connected. Nothing is written to such
-// a store, and nothing that it says is believed.
+// cluster can be replaced by an empty one, by another instance's, or by an older copy of its own, while we are
+// connected. Nothing is written to such a store, and nothing that it says is believed.
+//
+// An older copy has the same identity. It is known by the mark, a key that each transaction with a write sets as well:
+// etcd counts how often, and of an older copy this count is lower than what was seen. A write whose answer was lost may
+// not have been seen, and writes of others neither, so a higher count is as good.
 type guarded struct {
 	clientv3.KV
-	key string // the identity's
+	key  string // the identity's
+	mark string // the mark's
+	seen *atomic.Int64
 	// is the identity as it is stored. While it is empty nothing is compared: a store has none before it is made, and
 	// when it has no room.
 	is []byte
 }
 
-func (g *guarded) same() clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(g.key), "=", string(g.is))
+// same are the conditions under which it is the store that was opened, as far as was seen until now.
+func (g *guarded) same() (conditions []clientv3.Cmp, seen int64) {
+	seen = g.seen.Load()
+	return []clientv3.Cmp{clientv3.Compare(clientv3.Value(g.key), "=", string(g.is)),
+		clientv3.Compare(clientv3.Version(g.mark), ">", seen-1)}, seen
+}
+
+// asks are the operations by which differs finds out why a transaction was not carried out.
+func (g *guarded) asks() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(g.key), clientv3.OpGet(g.mark, clientv3.WithKeysOnly())}
+}
+
+// differs tells by the answers to asks that it is not the store that was opened.
+func (g *guarded) differs(resp *clientv3.TxnResponse, seen int64) error {
+	n := len(resp.Responses)
+	is, mark := resp.Responses[n-2].GetResponseRange().Kvs, resp.Responses[n-1].GetResponseRange().Kvs
+	switch {
+	case len(is) != 1 || !bytes.Equal(is[0].Value, g.is):
+		return ErrOther
+	case seen > 0 && (len(mark) != 1 || mark[0].Version < seen):
+		return olderError{}
+	}
+	return nil
+}
+
+// writes returns whether operations write something beside removing it, which a full store still takes.
+func writes(all []clientv3.Op) bool {
+	return slices.ContainsFunc(all, func(op clientv3.Op) bool { return op.IsPut() || op.IsTxn() })
 }
 
 func (g *guarded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	if len(g.is) == 0 || op.IsTxn() { // we make transactions by Txn
 		return g.KV.Do(ctx, op)
 	}
-	resp, err := g.KV.Txn(ctx).If(g.same()).Then(op).Commit()
-	switch {
-	case err != nil:
+	resp, err := g.Txn(ctx).Then(op).Commit()
+	if err != nil {
 		return clientv3.OpResponse{}, err
-	case !resp.Succeeded:
-		return clientv3.OpResponse{}, ErrOther
 	}
 	switch answer := resp.Responses[0]; {
 	case op.IsGet():
@@ -100,24 +140,36 @@ func (t *guardedTxn) Else(o ...clientv3.Op) clientv3.Txn {
 }
 
 func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
-	resp, err := t.g.KV.Txn(t.ctx).If(append(t.conditions, t.g.same())...).Then(t.then...).
-		Else(append(t.orElse, clientv3.OpGet(t.g.key))...).Commit()
-	if err != nil || resp.Succeeded {
-		return resp, err
+	same, seen := t.g.same()
+	then, marks := t.then, writes(t.then)
+	if marks {
+		then = append(slices.Clone(then), clientv3.OpPut(t.g.mark, ""))
 	}
-	last := len(resp.Responses) - 1
-	is := resp.Responses[last].GetResponseRange().Kvs
-	if len(is) != 1 || !bytes.Equal(is[0].Value, t.g.is) {
-		return nil, ErrOther
+	resp, err := t.g.KV.Txn(t.ctx).If(append(slices.Clone(t.conditions), same...)...).Then(then...).
+		Else(append(slices.Clone(t.orElse), t.g.asks()...)...).Commit()
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.Succeeded && marks:
+		t.g.seen.Add(1)
+		resp.Responses = resp.Responses[:len(t.then)]
+	case !resp.Succeeded:
+		if err := t.g.differs(resp, seen); err != nil {
+			return nil, err
+		}
+		resp.Responses = resp.Responses[:len(t.orElse)]
 	}
-	resp.Responses = resp.Responses[:last]
 	return resp, nil
 }
 
-// guard compares from now on. What is stored as the identity was read, or written, just before.
-func (s *Store) guard(identity []byte) {
-	s.kv = &guarded{s.kv, s.documentKey(identityDocument), identity}
+// guard compares from now on. What is stored as the identity was read, or written, just before; of the mark that many
+// writes were counted.
+func (s *Store) guard(identity []byte, marked int64) {
+	s.kv = &guarded{s.kv, s.documentKey(identityDocument), s.markKey(), new(atomic.Int64), identity}
+	s.kv.(*guarded).seen.Store(marked)
 }
+
+func (s *Store) markKey() string { return s.prefix + "mark" }
 
 // Look asks whether the store is still the one that was opened; the error wraps ErrOther where it is not.
 func (s *Store) Look(ctx context.Context) error {

@@ -53,7 +53,7 @@ func (s *Store) identify(ctx context.Context) error {
 		return err
 	}
 	s.identity = identity
-	s.guard([]byte(born))
+	s.guard([]byte(born), 0)
 	return nil
 }
 
@@ -69,7 +69,15 @@ func (s *Store) readIdentity(ctx context.Context) (found bool, err error) {
 	if err := decodeDocument(identityDocument, resp.Kvs[0].Value, &s.identity); err != nil {
 		return false, err
 	}
-	s.guard(resp.Kvs[0].Value)
+	mark, err := s.get(ctx, s.markKey(), clientv3.WithKeysOnly())
+	if err != nil {
+		return false, s.explain("read the store's mark", err)
+	}
+	marked := int64(0)
+	if len(mark.Kvs) == 1 {
+		marked = mark.Kvs[0].Version
+	}
+	s.guard(resp.Kvs[0].Value, marked)
 	return true, nil
 }
 

@@ -109,7 +109,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	}
 	if resp.Succeeded {
 		s.identity = identity
-		s.guard([]byte(born))
+		s.guard([]byte(born), 0)
 		return nil
 	}
 	value := resp.Responses[0].GetResponseRange().Kvs[0].Value

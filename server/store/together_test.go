@@ -77,7 +77,7 @@ func TestAsManyAsOnePutTakes(t *testing.T) {
 		t.Fatalf("%d networks are there", len(got))
 	}
 	if _, err := s.Put(t.Context(), append(all, record("more", 1, 1))...); err == nil ||
-		!strings.Contains(err.Error(), "from 1 to 1024") {
+		!strings.Contains(err.Error(), fmt.Sprintf("from 1 to %d", MaxTogether)) {
 		t.Error(err)
 	}
 	other := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string]string{}}

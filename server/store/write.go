@@ -23,7 +23,7 @@ const MaxTogether = mostGroups * groupSize
 
 const (
 	groupSize  = 16 // records a nested transaction, each of at most four operations
-	mostGroups = 64
+	mostGroups = 63 // and the store's mark
 	// mostConditions is how many pointers are compared one by one. Beyond, one comparison speaks for all that there
 	// are.
 	mostConditions = 50
