@@ -18,7 +18,7 @@ func TestConvert(t *testing.T) {
 		t.Fatalf("%d: %s", r.code, r.err)
 	}
 	for file, want := range map[string]string{"written.clab.yml": "image: busybox\n", "r1/frr.conf": "router ospf\n",
-		"r2/bird.conf": "protocol ospf", "bridges.sh": "ip link add s1 type bridge\n"} {
+		"r2/bird.conf": "protocol ospf", "bridges.sh": "ip link add name s1 type bridge\n"} {
 		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %v\n%s", file, err, text)
 		}

@@ -60,6 +60,28 @@ func TestWrittenUnnumbered(t *testing.T) {
 	}
 }
 
+// TestWrittenSpanningTree: bridges of switches in a loop run the spanning tree that the switches do, from the moment
+// they are made. Without it the first broadcast would circle on the machine of whoever deploys the lab.
+func TestWrittenSpanningTree(t *testing.T) {
+	nets, err := spec.Parse("x", []byte("network: x\nswitches: {a: {stp: 4096}, b: {stp: true}, c: {stp: true}}\n"+
+		"links: [a -- b, b -- c, c -- a]\n"), spec.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab, err := Write(nets[0], images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := string(lab.Files["bridges.sh"])
+	for name, priority := range map[string]string{"a": "4096", "b": "32768", "c": "32768"} {
+		want := "ip link add name " + name + " type bridge forward_delay 400 hello_time 100 max_age 600 " +
+			"stp_state 1 priority " + priority + "\n"
+		if !strings.Contains(script, want) {
+			t.Errorf("%q is not in\n%s", want, script)
+		}
+	}
+}
+
 func writeLab(t *testing.T, file string) (made []*Lab) {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/polyplane/polyplane/convert/internal/lab"
 	"github.com/polyplane/polyplane/model"
@@ -74,7 +75,8 @@ func (w *writer) node(e *model.ResolvedElement) (*lab.Map, error) {
 				e.Name)
 		}
 		said.Set("kind", "bridge")
-		w.bridgesMade = append(w.bridgesMade, "ip link add "+e.Name+" type bridge", "ip link set "+e.Name+" up")
+		w.bridgesMade = append(w.bridgesMade, "ip link add name "+e.Name+" type bridge"+spanningTree(e.STP),
+			"ip link set dev "+e.Name+" up") // `ip` takes a bare a for the option address
 		return said, nil
 	}
 	said.Set("kind", "linux")
@@ -201,6 +203,18 @@ func route(r model.Route, interfaces []model.ResolvedInterface) string {
 		words = append(words, "metric", strconv.Itoa(r.Metric))
 	}
 	return strings.Join(words, " ")
+}
+
+// spanningTree are the words by which a bridge is made as a part of a spanning tree. It must be one before it has
+// ports: in a loop of bridges without it, the first broadcast circles for ever.
+func spanningTree(stp model.STP) string {
+	priority, on := stp.Priority()
+	if !on {
+		return ""
+	}
+	ticks := func(d model.Duration) int64 { return time.Duration(d).Milliseconds() / 10 } // hundredths of a second
+	return fmt.Sprintf(" forward_delay %d hello_time %d max_age %d stp_state 1 priority %d",
+		ticks(model.STPForwardDelay), ticks(model.STPHello), ticks(model.STPMaxAge), priority)
 }
 
 func isV6(p netip.Prefix) bool { return p.Addr().Is6() }
