@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -52,32 +54,30 @@ func checkTree(local string) error {
 	return nil
 }
 
-// writeTree writes a file, or a directory with all that is in it, as name.
+// writeTree writes a file, or a directory with all that is in it, as name. Somebody else may change it meanwhile:
+// nothing is read that is not in it, and no file in the place of the one that was looked at.
 func writeTree(w io.Writer, local string, info fs.FileInfo, name string) error {
 	out := tar.NewWriter(w)
 	if !info.IsDir() {
-		if err := writeEntry(out, local, info, name); err != nil {
+		if err := writeEntry(out, nil, local, info, name); err != nil { // a link that was named is followed
 			return err
 		}
 		return out.Close()
 	}
-	local, err := filepath.EvalSymlinks(local)
+	root, err := os.OpenRoot(local)
 	if err != nil {
 		return err
 	}
-	err = filepath.WalkDir(local, func(p string, d fs.DirEntry, err error) error {
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		info, err := d.Info()
+		info, err := root.Lstat(p)
 		if err != nil {
 			return err
 		}
-		below, err := filepath.Rel(local, p)
-		if err != nil {
-			return err
-		}
-		return writeEntry(out, p, info, path.Join(name, filepath.ToSlash(below)))
+		return writeEntry(out, root, p, info, path.Join(name, p))
 	})
 	if err != nil {
 		return err
@@ -85,11 +85,12 @@ func writeTree(w io.Writer, local string, info fs.FileInfo, name string) error {
 	return out.Close()
 }
 
-func writeEntry(out *tar.Writer, local string, info fs.FileInfo, name string) error {
+// writeEntry writes what is at a path of a directory, or anywhere without one. info is what was seen there.
+func writeEntry(out *tar.Writer, root *os.Root, at string, info fs.FileInfo, name string) error {
 	target := ""
 	var err error
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if target, err = os.Readlink(local); err != nil {
+		if target, err = root.Readlink(at); err != nil {
 			return err
 		}
 	}
@@ -100,14 +101,30 @@ func writeEntry(out *tar.Writer, local string, info fs.FileInfo, name string) er
 	// Who owns it here is nobody there.
 	*head = tar.Header{Typeflag: head.Typeflag, Name: name, Linkname: target, Size: head.Size,
 		Mode: int64(info.Mode().Perm()), ModTime: info.ModTime().Truncate(1e9), Format: tar.FormatPAX}
-	if err := out.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
-		return err
+	if !info.Mode().IsRegular() {
+		return out.WriteHeader(head)
 	}
-	file, err := os.Open(local)
+	// Without O_NONBLOCK opening a pipe waits for its other end.
+	const flags = os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+	local, open := at, os.OpenFile
+	if root != nil {
+		local, open = filepath.Join(root.Name(), at), root.OpenFile
+	}
+	file, err := open(at, flags, 0)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	now, err := file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(info, now):
+		return &os.PathError{Op: "read", Path: local, Err: errors.New("it became another file meanwhile")}
+	}
+	if err := out.WriteHeader(head); err != nil {
+		return err
+	}
 	n, err := io.Copy(out, io.LimitReader(file, head.Size))
 	if err == nil && n < head.Size {
 		err = &os.PathError{Op: "read", Path: local, Err: errors.New("it became shorter meanwhile")}
