@@ -284,7 +284,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.line("Loopback", join(e.Element.Loopback))
 	s.line("Subnets", join(e.Element.Prefixes))
 	if priority, on := e.Element.STP.Priority(); on {
-		s.line("Spanning tree", fmt.Sprintf("priority %d", priority))
+		s.line("STP", fmt.Sprintf("priority %d", priority))
 	}
 	s.line("Gateways", join(e.Element.Gateways))
 	s.limits(e)
