@@ -30,7 +30,7 @@ const (
 	NotThePeer = pipeline.NotThePeer
 )
 
-// Tagged is the reason for drops of frames with a VLAN tag at an edge that is no trunk.
+// Tagged is the reason for drops of frames with a VLAN tag, or for bridges alone, at an edge that is no trunk.
 const Tagged = pipeline.Tagged
 
 // ByCopies is the reason for drops of what is sent by an interface that gets a mirror's copies.

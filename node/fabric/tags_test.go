@@ -113,14 +113,17 @@ func TestEdgeTags(t *testing.T) {
 var taggedHead = append(slices.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 9)
 
 func sendTagged(from *element, device, name string, tags []byte) {
-	frame := append(append(append(slices.Clone(taggedHead), tags...), 0x88, 0xb5), name...)
+	sendFrame(from, device, append(append(append(slices.Clone(taggedHead), tags...), 0x88, 0xb5), name...))
+}
+
+func sendFrame(from *element, device string, frame []byte) {
 	from.do(func() {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 		from.check(err, "open a packet socket")
 		defer unix.Close(fd)
 		d, err := net.InterfaceByName(device)
 		from.check(err, "find %s", device)
-		from.check(unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.Index}), "send %s", name)
+		from.check(unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.Index}), "send % x", frame)
 	})
 }
 
@@ -235,4 +238,51 @@ func TestEdgeDeviceComesBack(t *testing.T) {
 	n.must("ip", "link", "set", "dev", "far", "up", "master", "br0")
 	n.apply()
 	outside.ping(t, "10.7.0.1")
+}
+
+// TestEdgesKeepBridgesApart sends what is for the next bridge alone into and out of edges: spanning trees, LLDP. It
+// passes those that are trunks, and no others.
+func TestEdgesKeepBridgesApart(t *testing.T) {
+	attack.Tell(t, "frames of spanning trees and of LLDP are sent out of an edge and into it",
+		"none passes, unless the edge is a trunk")
+	for _, trunk := range []bool{false, true} {
+		n := newNode(t, "")
+		outside, inside := newElement(t, "outside"), newElement(t, "a")
+		n.pair(outside, "wire", "10.9.0.1/24")
+		n.plug(inside, "eth0").Edge = &Edge{Device: n.dirs.PortDevice(portID("net/outside:wire")), Trunk: trunk}
+		n.apply()
+		want := map[string][]byte{"untagged": nil}
+		if trunk {
+			want["stp"], want["lldp"] = nil, nil
+		}
+		send := func(from *element, device string) {
+			for name, last := range map[string]byte{"stp": 0, "lldp": 0x0e} {
+				sendFrame(from, device, slices.Concat([]byte{1, 0x80, 0xc2, 0, 0, last}, taggedHead[6:],
+					[]byte{0x88, 0xb5}, []byte(name)))
+			}
+			sendTagged(from, device, "untagged", nil) // comes last
+		}
+		seen := n.capture(t, "a:eth0")
+		send(outside, "wire")
+		ours := func(all []captured) map[string][]byte {
+			got := map[string][]byte{}
+			for _, p := range all {
+				if len(p.data) > 14 && p.data[12] == 0x88 && p.data[13] == 0xb5 {
+					got[string(bytes.TrimRight(p.data[14:], "\x00"))] = nil
+				}
+			}
+			return got
+		}
+		seen.await(func(all []captured) bool { return len(ours(all)) >= len(want) })
+		compareTags(t, "what came in", ours(seen.packets(t)), want)
+		dropped := func() uint64 { return n.counters()[portID("net/a:eth0")].Drops[Tagged] }
+		in := dropped()
+		send(inside, "eth0")
+		for end := time.Now().Add(time.Minute); !trunk && dropped() < in+2 && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if all := dropped(); trunk && all != 0 || !trunk && (in != 2 || all != 4) {
+			t.Errorf("trunk %v: of two frames inwards and two outwards %d and %d are told as dropped", trunk, in, all-in)
+		}
+	}
 }

@@ -93,8 +93,9 @@ const NoPort = "belongs to no port"
 // NotThePeer is the reason of drops of what came through a tunnel from another address than its far end's.
 const NotThePeer = "not from the tunnel's far end"
 
-// Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
-const Tagged = "VLAN tag at an edge that is no trunk"
+// Tagged is the reason of drops of frames with a VLAN tag, and of those for the next bridge alone (spanning trees,
+// LLDP), at an edge that is no trunk.
+const Tagged = "VLAN tag, or for bridges alone, at an edge that is no trunk"
 
 // ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
 const ToTunnels = "to a node's tunnels by an edge"

@@ -76,7 +76,7 @@ const (
 	dropPunts   = 9  // its routers would get more exceptional packets a second than they may
 	dropCut     = 10 // from or to an element in quarantine
 	dropStale   = 11 // slot 0: waited in a queue while its port went; the slot is another port's by now
-	dropTag     = 12 // a VLAN tag at an edge that is no trunk
+	dropTag     = 12 // a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk
 	dropCopies  = 13 // sent by an interface that gets copies only
 	dropNode    = 14 // to a node's tunnels, out of an edge
 	dropPace    = 15 // its element's packets cost the node more than they may

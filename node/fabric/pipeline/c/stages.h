@@ -208,6 +208,19 @@ INLINE int untag(struct __sk_buff *skb)
 	return is_tagged(skb) ? -1 : 0;
 }
 
+/*
+ * for_bridges tells whether a frame is for the next bridge alone (IEEE 802.1Q, table 8-1): spanning trees, aggregation,
+ * LLDP. What an element says there would be believed by the switches outside: it could become the root of their tree.
+ */
+INLINE int for_bridges(struct __sk_buff *skb)
+{
+	const __u16 *to = (void *)(long)skb->data;
+
+	if ((void *)(to + 3) > (void *)(long)skb->data_end)
+		return 0;
+	return to[0] == be16(0x0180) && to[1] == be16(0xc200) && (to[2] & be16(0xfff0)) == 0;
+}
+
 INLINE __u32 tunnel_port(void)
 {
 	__u32 own = 0;
@@ -271,8 +284,12 @@ INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 li
 	__u32 vlan = link_label(link);
 	struct port *from = port_at(owner);
 
-	if (is_tagged(skb) && !(from && from->flags & PORT_TRUNK) && untag(skb))
-		return drop(l, owner, DROP_TAG);
+	if (!(from && from->flags & PORT_TRUNK)) {
+		if (is_tagged(skb) && untag(skb))
+			return drop(l, owner, DROP_TAG);
+		if (for_bridges(skb))
+			return drop(l, owner, DROP_TAG);
+	}
 	if (!surely_other(skb) && to_tunnels(skb))
 		return drop(l, owner, DROP_NODE);
 	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))

@@ -168,7 +168,7 @@ enum {
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	DROP_CUT = 10,    /* from or to an element in quarantine */
 	DROP_STALE = 11,  /* slot 0: waited in a queue while its port went; the slot is another port's by now */
-	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
+	DROP_TAG = 12,    /* a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk */
 	DROP_COPIES = 13, /* sent by an interface that gets copies only */
 	DROP_NODE = 14,   /* to a node's tunnels, out of an edge */
 	DROP_PACE = 15,   /* its element's packets cost the node more than they may */

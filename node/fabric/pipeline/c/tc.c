@@ -213,7 +213,7 @@ int from_edge(struct __sk_buff *skb)
 		return drop(load_of(skb), slot, DROP_METER);
 	if (tagged && (key.vlan || !(to->flags & PORT_TRUNK)) && bpf_skb_vlan_pop(skb))
 		return drop(load_of(skb), slot, DROP_OUTPUT);
-	if (is_tagged(skb) && !(to->flags & PORT_TRUNK))
+	if ((is_tagged(skb) || for_bridges(skb)) && !(to->flags & PORT_TRUNK))
 		return drop(load_of(skb), slot, DROP_TAG);
 	return deliver(skb, load_of(skb), slot, slot);
 }
