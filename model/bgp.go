@@ -31,7 +31,7 @@ func (b *BGP) Described() *BGP {
 		return b
 	}
 	d := *b
-	d.Toward, d.Neighbors = nil, slices.Clone(b.Neighbors) // which have the policies
+	d.Neighbors = slices.Clone(b.Neighbors)
 	for i := range d.Neighbors {
 		if n := &d.Neighbors[i]; n.Interface != "" {
 			n.Address = netip.Addr{}

@@ -108,7 +108,7 @@ func (d *doubts) policies() {
 	for i := range d.resolved.Elements {
 		if b := d.resolved.Elements[i].Routing.BGP; b != nil {
 			for _, n := range b.Neighbors {
-				if _, named := b.Toward[n.Name]; named {
+				if _, named := d.net.Elements[i].Routing.BGP.Toward[n.Name]; named {
 					met[n.Name] = true
 				}
 			}
@@ -121,7 +121,7 @@ func (d *doubts) policies() {
 		if b == nil || !generated(e) {
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(b.Toward)) {
+		for _, name := range slices.Sorted(maps.Keys(d.net.Elements[i].Routing.BGP.Toward)) {
 			if !met[name] && name != e.Name && !told[name] {
 				told[name] = true // a network says it for all of its routers
 				d.tell("%s: it says which policies %s has, and has no BGP session with it", e.Name, name)

@@ -204,6 +204,7 @@ func (r *resolver) policies() {
 			n := &b.Neighbors[k]
 			n.In, n.Out = cmp.Or(n.In, b.Toward[n.Name].In), cmp.Or(n.Out, b.Toward[n.Name].Out)
 		}
+		b.Toward = nil // each session has it by now
 	}
 }
 
