@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -100,7 +101,13 @@ func TestConnectedRoutes(t *testing.T) {
 			if got := changes(n.apply(t, jobs)); !slices.Contains(got, "r2: "+test.want) {
 				t.Errorf("apply said %q: want %q", got, test.want)
 			}
-			if after := n.kernelRoutes(t, id); !slices.Equal(after, before) {
+			after := n.kernelRoutes(t, id)
+			// Local routes of IPv6 come a while after their addresses.
+			for end := time.Now().Add(3 * time.Minute); !slices.Equal(after, before) && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
+				after = n.kernelRoutes(t, id)
+			}
+			if !slices.Equal(after, before) {
 				t.Errorf("before, there were also\n%s\nand now there are also\n%s", without(before, after),
 					without(after, before))
 			}
