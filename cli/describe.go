@@ -441,92 +441,7 @@ func inArea(area string) string {
 	return " area " + area
 }
 
-func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.ResolvedInterface,
-	links []model.LinkStatus) error {
-	id := model.PortID{ID: e.ID, Interface: i.Name}
-	port, known := portsByID(links)[id]
-	if o.format != formatTable {
-		view := struct {
-			ID        model.PortID             `json:"id"`
-			Node      string                   `json:"node"`
-			Interface *model.ResolvedInterface `json:"interface"`
-			Port      model.PortStatus         `json:"port"`
-		}{id, e.Node, i, port}
-		return writeValue(c.Out, o.format, view)
-	}
-	s := &sheet{c: c, w: c.Out}
-	state := cell{"unknown", warn}
-	if known {
-		state = upDown(port.Up)
-	}
-	s.title("interface "+id.String(), state)
-	s.line("Inside", i.Device)
-	s.line("MAC", i.MAC)
-	s.line("Addresses", join(i.Addresses))
-	s.line("MTU", mtuText(i.MTU))
-	s.line("Link", i.Link)
-	s.line("Edge", i.Edge)
-	s.line("To", farEnd(i))
-	for _, l := range links {
-		if l.Link.Name == i.Link && l.Network == e.ID.Network {
-			s.line("Tunnel", tunnelText(l, e.Node))
-		}
-	}
-	if known {
-		s.line("Port", fmt.Sprintf("%s (index %d) on node %s", port.Device, port.Index, e.Node))
-		s.line("Sent", fmt.Sprintf("%d packets, %s", port.RxPackets, byteCount(port.RxBytes)))
-		s.line("Received", fmt.Sprintf("%d packets, %s", port.TxPackets, byteCount(port.TxBytes)))
-		s.line("Dropped", fmt.Sprintf("%d packets", port.Dropped))
-		if port.Copied+port.Uncopied > 0 {
-			s.line("Mirror", fmt.Sprintf("%d packets of the link copied, %d beyond the mirror's bandwidth",
-				port.Copied, port.Uncopied))
-		}
-	}
-	return s.err
-}
-
 // tunnelText tells of a link's tunnel from a node; there is none where both ends are on one.
-func tunnelText(l model.LinkStatus, from string) string {
-	for _, p := range l.Paths {
-		if a, b := p.Nodes[0], p.Nodes[len(p.Nodes)-1]; a != b {
-			if a == from {
-				a = b
-			}
-			return fmt.Sprintf("VNI %d to node %s", l.VNI, a)
-		}
-	}
-	return ""
-}
-
-func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.LinkStatus) error {
-	if o.format != formatTable {
-		return writeValue(c.Out, o.format, l)
-	}
-	s := &sheet{c: c, w: c.Out}
-	s.title("link "+l.Network+"/"+l.Link.Name, linkState(l))
-	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
-	s.line("Subnets", join(l.Link.Prefixes))
-	s.line("Addressing", string(l.Link.Addressing))
-	if every, missed, on := l.Link.BFD.Times(); on {
-		s.line("BFD", fmt.Sprintf("every %s, %d may be missed", every, missed))
-	}
-	s.line("Path", paths(l.Paths))
-	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
-	s.line("MTU", mtuText(linkMTU(l.Link)))
-	s.line("Bandwidth", bandwidth(l.Link.Bandwidth))
-	s.line("Delay", shortDuration(l.Link.Delay))
-	s.line("Jitter", shortDuration(l.Link.Jitter))
-	s.line("Loss", percent(l.Link.Loss))
-	t := table{head: []string{"END", "STATE", "DEVICE", ">SENT", ">RECEIVED", ">DROPPED"}}
-	for _, p := range l.Ports {
-		t.add(text(p.ID.Element+":"+p.ID.Interface), upDown(p.Up), text(p.Device),
-			text(byteCount(p.RxBytes)), text(byteCount(p.TxBytes)), text(count(p.Dropped)))
-	}
-	s.table("Ports", t)
-	s.events(cmd, cl, ref{network: l.Network, element: l.Link.Name})
-	return s.err
-}
-
 func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) error {
 	ctx := cmd.Context()
 	node, err := findNode(ctx, cl, of.element)
@@ -600,13 +515,6 @@ func portsByID(links []model.LinkStatus) map[model.PortID]model.PortStatus {
 		}
 	}
 	return ports
-}
-
-func farEnd(i *model.ResolvedInterface) string {
-	if i.Far == nil {
-		return ""
-	}
-	return i.Far.Element + ":" + i.Far.Interface
 }
 
 func upDown(up bool) cell {

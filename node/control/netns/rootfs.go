@@ -541,7 +541,7 @@ func (f *elementFiles) makeDirs(plan *software.Plan) error {
 		if err == nil {
 			err = f.dir(dir.Path, dir.Mode, uid, gid)
 		}
-		if err == nil && f.isDirOfImage(dir.Path) {
+		if err == nil && f.isDirOfImage(dir.Path) && !f.has(rel(dir.Path), dir.Mode|fs.ModeDir, uid, gid) {
 			err = errors.Join(f.root.Lchown(rel(dir.Path), f.base+uid, f.base+gid),
 				f.root.Chmod(rel(dir.Path), dir.Mode))
 		}
