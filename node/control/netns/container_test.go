@@ -149,6 +149,7 @@ func TestRoutingSoftware(t *testing.T) {
 	if err != nil || !strings.Contains(string(status), fmt.Sprintf("Uid:\t%d\t", base)) {
 		t.Errorf("the first process is not user %d on the machine (%v):\n%s", base, err, status)
 	}
+	n.settled(t, jobs)
 	n.restart(t)
 	if got := changes(n.apply(t, jobs)); len(got) != 0 {
 		t.Errorf("apply after a restart changed %v", got)
