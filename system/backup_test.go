@@ -83,7 +83,9 @@ func TestDamagedStoreAndTheWayBack(t *testing.T) {
 		if _, stderr, err := p.try("restore", bad); err == nil || !strings.Contains(stderr, "cannot be used") {
 			t.Errorf("a damaged backup: %v %s", err, stderr)
 		}
-		p.run("restore", good)
+		if out := p.run("restore", good); !strings.Contains(out, "The store before cannot be read") {
+			t.Errorf("restore does not tell that it cannot compare the stores:\n%s", out)
+		}
 		p.run("up", "-d")
 		p.await("what the backup does not know to be held", func() bool {
 			s, _ := p.networkStatus("later")
@@ -108,7 +110,18 @@ func TestDamagedStoreAndTheWayBack(t *testing.T) {
 	if kept := mustGlob(t, filepath.Join(p.dirs.Data, "etcd.aside-*")); len(kept) != 4 {
 		t.Errorf("of four stores that were replaced %d are kept: %v", len(kept), kept)
 	}
-	for i, f := range flows {
+	if sent, lost, twice := flows[0].stop(); lost > 0 || twice > 0 {
+		t.Errorf("flow 0: %d of %d lost, %d twice", lost, sent, twice)
+	}
+	p.run("quota", "owner/alice", "memory=1GiB") // what a sound store has is told
+	p.run("quarantine", "lab/h2")
+	out := p.run("restore", good)
+	for _, words := range []string{"Quotas that are as they were: owner alice (now memory:", "no longer are: lab/h2."} {
+		if !strings.Contains(out, words) {
+			t.Errorf("restore does not say %q:\n%s", words, out)
+		}
+	}
+	for i, f := range flows[1:] { // the first one ended before h2 was cut off
 		if sent, lost, twice := f.stop(); lost > 0 || twice > 0 {
 			t.Errorf("flow %d: %d of %d lost, %d twice", i, lost, sent, twice)
 		}

@@ -84,7 +84,8 @@ stores the first and the last four are kept. Afterwards start the platform with 
 
 Nodes may have what the backup does not know: networks that were made after it. They hold it, and remove
 nothing of it before you say so (` + "`polyplane get networks`" + ` shows it, and what can be done).
-Tokens that were revoked after it stay revoked; those that were made after it are lost.
+Tokens that were revoked after it stay revoked; those that were made after it are lost. What else it takes
+back is told: removed nodes, deleted networks, owners, quotas, elements that were cut off.
 
 With --empty the store is set aside and nothing put in its place: for ` + "`polyplane recover --from-nodes`" + `.`,
 		Example: "  polyplane restore /var/lib/polyplane/default/backups/auto-20261122T120000Z.backup",
@@ -95,6 +96,7 @@ With --empty the store is set aside and nothing put in its place: for ` + "`poly
 					Err: errors.New("say which backup: polyplane restore FILE, or --empty for none")}
 			}
 			r := &lifecycle.Restore{Dirs: instance.NewDirs(app.Instance), Out: app.Out}
+			r.Before = func(ctx context.Context) *store.Backup { return backupUnused(ctx, app.Instance) }
 			if len(given) == 1 {
 				r.File = given[0]
 			}
@@ -105,11 +107,16 @@ With --empty the store is set aside and nothing put in its place: for ` + "`poly
 	return cmd
 }
 
-// examineCommand is what `up` runs to learn what is wrong with a store: reading it may end the process that does.
+// examineCommand is what `up` runs to learn what is wrong with a store, and `restore` to learn what the store holds:
+// reading it may end the process that does.
 func examineCommand(app *cli.CLI) *cobra.Command {
-	return &cobra.Command{
+	backup := ""
+	cmd := &cobra.Command{
 		Use: "examine-store", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if backup != "" {
+				return store.BackupUnused(cmd.Context(), instance.NewDirs(app.Instance).Store(), backup)
+			}
 			doing := func(what string) { fmt.Fprintln(os.Stdout, "doing: "+what) }
 			if err := store.Examine(cmd.Context(), instance.NewDirs(app.Instance).Store(), doing); err != nil {
 				fmt.Fprintln(os.Stdout, "damaged: "+strings.ReplaceAll(err.Error(), "\n", " "))
@@ -119,6 +126,29 @@ func examineCommand(app *cli.CLI) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&backup, "backup", "", "write a backup to this file instead")
+	return cmd
+}
+
+// backupUnused has a child read the store, and returns what it holds: nil where it cannot be read.
+func backupUnused(ctx context.Context, name string) *store.Backup {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	dir := instance.NewDirs(name).Store()
+	path := store.ExaminedBackup(dir)
+	defer store.SweepExamined(dir)
+	if exec.CommandContext(ctx, executable, "examine-store", "--backup", path, "--instance", name).Run() != nil {
+		return nil
+	}
+	b, err := store.ReadBackup(path)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // examine has a child look into the store.

@@ -25,7 +25,9 @@ import (
 type Restore struct {
 	Dirs instance.Dirs
 	File string // the backup; empty: no store at all, the next start makes an empty one
-	Out  io.Writer
+	// Before reads the store that is there, and returns what it holds; nil where it cannot be read.
+	Before func(context.Context) *store.Backup
+	Out    io.Writer
 }
 
 // aside begins the name of a store that was replaced. unfinished marks a store that is being made.
@@ -85,6 +87,12 @@ func (r *Restore) Run(ctx context.Context) error {
 	if err := os.MkdirAll(r.Dirs.Data, 0o700); err != nil {
 		return err
 	}
+	var before *store.Backup
+	_, err = os.Stat(r.Dirs.Store())
+	there := err == nil
+	if backup != nil && there {
+		before = r.Before(ctx)
+	}
 	kept, err := r.replace(ctx, backup)
 	if err != nil {
 		return err
@@ -101,6 +109,9 @@ func (r *Restore) Run(ctx context.Context) error {
 		}
 		if err := r.tellTokens(backup); err != nil {
 			return err
+		}
+		if there {
+			r.tellUndone(backup, before)
 		}
 	} else {
 		fmt.Fprintln(r.Out, "There is no store now; the next start makes an empty one.")
@@ -140,6 +151,19 @@ func (r *Restore) tellTokens(b *store.Backup) error {
 		fmt.Fprintf(r.Out, "Tokens that were revoked since stay revoked: %s.\n", strings.Join(names, ", "))
 	}
 	return nil
+}
+
+// tellUndone tells what else the backup takes back of what was decided since. Nobody can tell whether that is wanted.
+func (r *Restore) tellUndone(backup, before *store.Backup) {
+	if before == nil {
+		fmt.Fprintln(r.Out, "The store before cannot be read, so nobody can tell what was decided since the backup. "+
+			"See whether nodes are members that were removed, and look at networks, their owners, quotas, and "+
+			"elements that were cut off (`node remove`, `delete`, `set owner=`, `quota`, `quarantine`).")
+		return
+	}
+	for _, line := range backup.Undone(before) {
+		fmt.Fprintf(r.Out, "%s.\n", line)
+	}
 }
 
 // replace makes the new store beside the old one, and exchanges the two in one step. It returns where the old one is

@@ -34,7 +34,7 @@ func (s *Store) Access(ctx context.Context) (out model.Access, version int64, er
 // Tokens are those that a backup has. A damaged entry has none: the store that is made of it says what is wrong.
 func (b *Backup) Tokens() []model.StoredToken {
 	var access model.Access
-	if decodeDocument("tokens and members", b.Keys[documentKeys+accessDocument], &access) != nil {
+	if !b.document(accessDocument, &access) {
 		return nil
 	}
 	return access.Tokens

@@ -127,9 +127,15 @@ func withoutDamaged(keys []backupLine) (good []backupLine, lacks []string) {
 
 // checkRecord looks into the record of one network.
 func checkRecord(keys map[string][]byte, name string) error {
+	_, err := recordIn(keys, name)
+	return err
+}
+
+// recordIn reads the record of one network.
+func recordIn(keys map[string][]byte, name string) (model.Record, error) {
 	p, err := decodePointer(keys[pointerKeys+name])
 	if err != nil {
-		return err
+		return model.Record{}, err
 	}
 	var chunks [][]byte
 	for i := range p.Chunks {
@@ -139,8 +145,7 @@ func checkRecord(keys map[string][]byte, name string) error {
 		}
 		chunks = append(chunks, c)
 	}
-	_, err = assemble(name, p, chunks)
-	return err
+	return assemble(name, p, chunks)
 }
 
 // all reads every key at one revision.

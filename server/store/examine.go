@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,14 @@ import (
 // nothing in the store. A damaged store may end the process that reads it. So call it in a child, whose last words say
 // what it was doing.
 func Examine(ctx context.Context, dir string, doing func(string)) error {
+	if err := examineFiles(dir, doing); err != nil {
+		return err
+	}
+	doing("start etcd on a copy of " + dir)
+	return examineCopy(ctx, dir)
+}
+
+func examineFiles(dir string, doing func(string)) error {
 	member := filepath.Join(dir, "member")
 	db, logs := filepath.Join(member, "snap", "db"), filepath.Join(member, "wal")
 	for _, path := range []string{member, db, logs} {
@@ -36,8 +45,7 @@ func Examine(ctx context.Context, dir string, doing func(string)) error {
 	if err := examineDatabase(db); err != nil {
 		return fmt.Errorf("the database %s is damaged: %w", db, err)
 	}
-	doing("start etcd on a copy of " + dir)
-	return examineCopy(ctx, dir)
+	return nil
 }
 
 func examineLog(member, logs string) error {
@@ -101,6 +109,31 @@ func examineDatabase(path string) (err error) {
 
 // examineCopy starts etcd, as the manager does, and reads everything.
 func examineCopy(ctx context.Context, dir string) error {
+	return withCopy(ctx, dir, func(s *Store) error {
+		_, _, _, err := s.Load(ctx)
+		return err
+	})
+}
+
+// BackupUnused writes a backup of an embedded store that nobody uses, and changes nothing in the store. A damaged store
+// may end the process that reads it. So call it in a child.
+func BackupUnused(ctx context.Context, dir, path string) error {
+	if err := examineFiles(dir, func(string) {}); err != nil { // etcd would make some of it anew, and be empty
+		return err
+	}
+	return withCopy(ctx, dir, func(s *Store) error {
+		if _, _, _, err := s.Load(ctx); err != nil {
+			return err
+		}
+		return WriteFile(path, func(w io.Writer) error {
+			_, err := s.WriteBackup(ctx, w, BackupHeader{Time: time.Now()}, nil)
+			return err
+		})
+	})
+}
+
+// withCopy starts etcd on a copy of a store.
+func withCopy(ctx context.Context, dir string, f func(*Store) error) error {
 	SweepExamined(dir)
 	copied, err := os.MkdirTemp(filepath.Dir(dir), examinedName)
 	if err != nil {
@@ -115,12 +148,16 @@ func examineCopy(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	_, _, _, err = s.Load(ctx)
-	return errors.Join(err, s.Close())
+	return errors.Join(f(s), s.Close())
 }
 
 // examinedName is what copies of stores begin with.
 const examinedName = "examined-"
+
+// ExaminedBackup is where a backup of a store can be for a moment: SweepExamined removes it.
+func ExaminedBackup(dir string) string {
+	return filepath.Join(filepath.Dir(dir), examinedName+"backup")
+}
 
 // SweepExamined removes the copies of a store that examinations have left which ended with their process.
 func SweepExamined(dir string) {
