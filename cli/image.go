@@ -36,23 +36,29 @@ Who is an owner has images of the own; those of administrators are everybody's. 
 }
 
 func (c *CLI) imageImport() *cobra.Command {
-	name := ""
+	name, from := "", ""
 	cmd := &cobra.Command{
-		Use: "import FILE|DIR|-", Short: "Give an image to the manager",
+		Use: "import FILE|DIR|-|NAME", Short: "Give an image to the manager",
 		Long: `Give an image to the manager: an archive or a layout of OCI, or what ` + "`docker save`" + ` or ` + "`podman save`" + `
 writes; - is standard input. It is read whole and verified; one that is damaged, too large or that leads
 out of its own files is refused in words, and leaves nothing behind.
 
-It gets the name that it has in the archive, else the file's, else that of --name.`,
+It gets the name that it has in the archive, else the file's, else that of --name.
+
+With --from it is an image of docker or podman on this machine. ` + "`apply`" + ` looks there, too, for images that the
+manager does not have, before it asks a registry.`,
 		Example: "  polyplane image import web.tar\n  docker save lab/web:1 | polyplane image import -\n" +
-			"  polyplane image import ./layout --name lab/web:2",
-		Args: args(1, 1, "FILE, DIR or -"),
+			"  polyplane image import ./layout --name lab/web:2\n  polyplane image import --from docker lab/web:1",
+		Args: args(1, 1, "FILE, DIR, - or NAME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			img, err := c.openImage(given[0])
+			img, err := c.imageOf(cmd.Context(), from, given[0])
 			if err != nil {
-				return badFile(fmt.Errorf("%s: %w", given[0], err))
+				return badFile(err)
 			}
 			defer img.Close()
+			if name == "" && from != "" {
+				name = given[0]
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
@@ -64,8 +70,22 @@ It gets the name that it has in the archive, else the file's, else that of --nam
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what it is called, like `lab/web:1`")
+	cmd.Flags().StringVar(&from, "from", "", "who has the image on this machine: `docker` or podman")
 	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
+	mustComplete(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(engines, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// imageOf has an image from docker or podman, or from a file if neither is named.
+func (c *CLI) imageOf(ctx context.Context, from, what string) (*image.Image, error) {
+	if from != "" {
+		return fromEngine(ctx, from, what)
+	}
+	img, err := c.openImage(what)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return img, err
 }
 
 func (c *CLI) imagePull() *cobra.Command {
@@ -175,12 +195,17 @@ func (c *CLI) openImage(path string) (*image.Image, error) {
 	if path != "-" {
 		return image.Open(path)
 	}
+	return readImage(c.In)
+}
+
+// readImage reads an archive that comes as a stream.
+func readImage(r io.Reader) (*image.Image, error) {
 	f, err := os.CreateTemp("", "polyplane-image-")
 	if err != nil {
 		return nil, err
 	}
 	os.Remove(f.Name()) //nolint:errcheck // it only has no use for its name
-	n, err := io.Copy(f, io.LimitReader(c.In, image.MaxSize+1))
+	n, err := io.Copy(f, io.LimitReader(r, image.MaxSize+1))
 	if err == nil && n > image.MaxSize {
 		err = errors.New("it is larger than an image can be")
 	}
@@ -336,6 +361,15 @@ func (c *CLI) bringImage(ctx context.Context, cl Client, all []model.Image, name
 	})
 	if there || !send || id != "" {
 		return name, nil
+	}
+	if engine := engineWith(ctx, name); engine != "" {
+		fmt.Fprintf(c.Err, "image %s: from %s on this machine\n", name, engine)
+		img, err := fromEngine(ctx, engine, name)
+		if err != nil {
+			return "", &Error{Code: ExitFailed, Err: err}
+		}
+		defer img.Close()
+		return name, c.sendImage(ctx, cl, img, name)
 	}
 	return name, c.pullImage(ctx, cl, name)
 }
