@@ -72,7 +72,8 @@ manager does not have, before it asks a registry.`,
 	cmd.Flags().StringVar(&name, "name", "", "what it is called, like `lab/web:1`")
 	cmd.Flags().StringVar(&from, "from", "", "who has the image on this machine: `docker` or podman")
 	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
-	mustComplete(cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(engines, cobra.ShellCompDirectiveNoFileComp)))
+	mustComplete(cmd.RegisterFlagCompletionFunc("from",
+		cobra.FixedCompletions(engines, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
