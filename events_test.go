@@ -18,7 +18,7 @@ func TestEveryEventIsDocumented(t *testing.T) {
 	reason := regexp.MustCompile(`^(CPU|[A-Z][a-z]+)([A-Z][a-z]+)+$`)
 	notOne := map[string]bool{"VmallocUsed": true} // a line of /proc/meminfo
 	said := map[string]string{}
-	for _, dir := range []string{"server/manager", "node/agent", "node/control", "node/kernelmemory",
+	for _, dir := range []string{"server/manager", "node/agent", "node/change", "node/control", "node/kernelmemory",
 		"node/kerneltime"} {
 		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

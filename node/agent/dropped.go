@@ -12,11 +12,11 @@ import (
 type dropRates struct{ tagged, tunnels, copies, punts float64 }
 
 // add computes the rates from a port's counters now and some time ago.
-func (d *dropRates) add(is, was map[string]uint64, span time.Duration) {
+func (d *dropRates) add(is, was map[fabric.Drop]uint64, span time.Duration) {
 	if len(is) == 0 {
 		return
 	}
-	for reason, to := range map[string]*float64{fabric.Tagged: &d.tagged, fabric.ToTunnels: &d.tunnels,
+	for reason, to := range map[fabric.Drop]*float64{fabric.Tagged: &d.tagged, fabric.ToTunnels: &d.tunnels,
 		fabric.ByCopies:  &d.copies,
 		fabric.OverPunts: &d.punts} {
 		if is[reason] > was[reason] {

@@ -17,38 +17,37 @@ func TestDropsAreWatched(t *testing.T) {
 	port := model.PortID{ID: id, Interface: "eth0"}
 	for name, c := range map[string]struct {
 		kind     model.Kind
-		drops    map[string]uint64 // a second
-		received uint64            // packets a second
+		drops    map[fabric.Drop]uint64 // a second
+		received uint64                 // packets a second
 		want     watch.Signal
 		provoked bool
 	}{
 		"nothing":                             {model.Host, nil, 0, "", false},
-		"a device of a VLAN, made by mistake": {model.Host, map[string]uint64{fabric.Tagged: 20}, 0, "", false},
-		"more than its bandwidth, packets and loss let through": {model.Host, map[string]uint64{fabric.OverPackets: 1e6,
-			"loss": 1e6, "queue is full": 1e6},
-			0, "", false},
-		"tagged frames": {model.Host, map[string]uint64{fabric.Tagged: 200}, 0,
+		"a device of a VLAN, made by mistake": {model.Host, map[fabric.Drop]uint64{fabric.Tagged: 20}, 0, "", false},
+		"more than its bandwidth and packets let through": {model.Host,
+			map[fabric.Drop]uint64{fabric.OverPackets: 1e6, fabric.OverBandwidth: 1e6}, 0, "", false},
+		"tagged frames": {model.Host, map[fabric.Drop]uint64{fabric.Tagged: 200}, 0,
 			watch.Forbidden, true},
-		"a host that speaks as a node": {model.Host, map[string]uint64{fabric.ToTunnels: 200}, 10,
+		"a host that speaks as a node": {model.Host, map[fabric.Drop]uint64{fabric.ToTunnels: 200}, 10,
 			watch.Forbidden, false},
-		"one that passes on what it gets": {model.Host, map[string]uint64{fabric.ToTunnels: 200}, 200,
+		"one that passes on what it gets": {model.Host, map[fabric.Drop]uint64{fabric.ToTunnels: 200}, 200,
 			watch.Forbidden, true},
-		"a router that passes on such": {model.Router, map[string]uint64{fabric.ToTunnels: 200}, 0,
+		"a router that passes on such": {model.Router, map[fabric.Drop]uint64{fabric.ToTunnels: 200}, 0,
 			watch.Forbidden, true},
-		"frames by a mirror's interface": {model.Host, map[string]uint64{fabric.ByCopies: 200}, 0,
+		"frames by a mirror's interface": {model.Host, map[fabric.Drop]uint64{fabric.ByCopies: 200}, 0,
 			watch.Forbidden, false},
-		"tagged ones, a few to tunnels": {model.Host, map[string]uint64{fabric.Tagged: 200, fabric.ToTunnels: 60},
+		"tagged ones, a few to tunnels": {model.Host, map[fabric.Drop]uint64{fabric.Tagged: 200, fabric.ToTunnels: 60},
 			0, watch.Forbidden, true},
-		"some exceptional packets too many": {model.Host, map[string]uint64{fabric.OverPunts: 900}, 0, "", false},
-		"exceptional packets, far too many": {model.Host, map[string]uint64{fabric.OverPunts: 9000},
+		"some exceptional packets too many": {model.Host, map[fabric.Drop]uint64{fabric.OverPunts: 900}, 0, "", false},
+		"exceptional packets, far too many": {model.Host, map[fabric.Drop]uint64{fabric.OverPunts: 9000},
 			0, watch.Punts, true},
-		"what belongs to a port that is gone": {model.Host, map[string]uint64{fabric.Stale: 9000}, 0, "", false},
+		"what belongs to a port that is gone": {model.Host, map[fabric.Drop]uint64{fabric.Stale: 9000}, 0, "", false},
 	} {
 		w, judge := newWatcher(), watch.New()
 		e := watchedOf(id, &model.NodeElement{PlacedElement: model.PlacedElement{Name: "e", Kind: c.kind,
 			Interfaces: []model.PlacedInterface{{ResolvedInterface: model.ResolvedInterface{Name: "eth0"}}}}})
 		at := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-		counters := fabric.Counters{TxPackets: 1, Drops: map[string]uint64{fabric.Tagged: 1 << 40}}
+		counters := fabric.Counters{TxPackets: 1, Drops: map[fabric.Drop]uint64{fabric.Tagged: 1 << 40}}
 		var found []watch.Verdict
 		for range 10 {
 			w.counts(at, map[model.PortID]fabric.Counters{port: counters}, []watched{e})

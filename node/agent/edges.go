@@ -46,9 +46,7 @@ func (a *Agent) applyEdges(ctx context.Context, outcomes map[model.ID]*outcome) 
 		}
 	}
 	for _, e := range all {
-		for _, c := range report.Changed[e.ID] {
-			a.event(model.Info, e.ID.String(), "EdgeChanged", "internet edge: "+c)
-		}
+		a.changes(e.ID.String(), report.Changed[e.ID])
 	}
 	switch was := a.noUplink; {
 	case report.Warning == was:

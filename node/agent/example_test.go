@@ -7,6 +7,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	examplecontrol "github.com/polyplane/polyplane/node/control/example"
 	"github.com/polyplane/polyplane/node/forward"
@@ -86,7 +87,7 @@ func TestExamplesInTheAgent(t *testing.T) {
 	if s := r.state.Steering[id]; s.Owner != model.ForwardOpenFlow || s.Devices["x"] != 77 {
 		t.Errorf("steered %+v", s)
 	}
-	if len(a.reporter.events) != 1 || a.reporter.events[0].Reason != string(control.ElementCreated) {
+	if len(a.reporter.events) != 1 || a.reporter.events[0].Reason != change.ElementCreated.Reason() {
 		t.Errorf("events %+v", a.reporter.events)
 	}
 	a.desired = &model.NodeState{}

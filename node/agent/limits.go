@@ -168,7 +168,8 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time.Duration) {
 	total := map[limitOf]uint64{}
 	for id, c := range counters {
-		for reason, limit := range map[string]string{fabric.OverPackets: "PacketLimit", fabric.OverPunts: "PuntLimit"} {
+		for reason, limit := range map[fabric.Drop]string{fabric.OverPackets: "PacketLimit",
+			fabric.OverPunts: "PuntLimit"} {
 			if n := c.Drops[reason]; n > 0 {
 				total[limitOf{model.ID{Network: id.Network}, limit}] += n
 			}

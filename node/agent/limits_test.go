@@ -19,12 +19,12 @@ func TestStrangePacketsAreTold(t *testing.T) {
 		reporter: newReporter(nil, "n1", slog.Default())}
 	now := time.Now()
 	of := model.PortID{ID: model.ID{Network: "lab", Element: "r1"}, Interface: "r2"}
-	counters := map[model.PortID]fabric.Counters{{}: {Drops: map[string]uint64{fabric.NoPort: 50_000}}}
+	counters := map[model.PortID]fabric.Counters{{}: {Drops: map[fabric.Drop]uint64{fabric.NoPort: 50_000}}}
 	look := func(after time.Duration, unknown, forged uint64) (told []string) {
 		now = now.Add(after)
 		counters[model.PortID{}].Drops[fabric.NoPort] += unknown
 		if forged > 0 {
-			counters[of] = fabric.Counters{Drops: map[string]uint64{fabric.NotThePeer: counters[of].Drops[fabric.NotThePeer] + forged, fabric.OverPackets: 1 << 20}}
+			counters[of] = fabric.Counters{Drops: map[fabric.Drop]uint64{fabric.NotThePeer: counters[of].Drops[fabric.NotThePeer] + forged, fabric.OverPackets: 1 << 20}}
 		}
 		a.strangers(counters, now)
 		for _, e := range a.reporter.events {

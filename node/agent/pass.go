@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
@@ -140,9 +141,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			o := &outcome{job: jobs[i], driver: driver, phase: r.Phase, devices: r.Devices, err: r.Err,
 				restarts: r.Restarts, warning: r.Warning, message: r.Message, busy: r.Busy}
 			outcomes[jobs[i].ID] = o
-			for _, c := range r.Changed {
-				a.event(model.Info, r.ID.String(), string(c.Reason), c.Words)
-			}
+			a.changes(r.ID.String(), r.Changed)
 		}
 	}
 	return outcomes
@@ -246,9 +245,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		}
 		a.hooks[port.ID][port.Interface] = use
 	}
-	for _, c := range report.Changed {
-		a.event(model.Info, a.Dirs.Node, "FabricChanged", c)
-	}
+	a.changes(a.Dirs.Node, report.Changed)
 	return report.Problem
 }
 
@@ -373,6 +370,13 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 func (a *Agent) event(severity model.Severity, object, reason, message string) {
 	a.reporter.event(model.Event{Time: time.Now(), Severity: severity, Object: object, Reason: reason, Message: message,
 		Node: a.Dirs.Node})
+}
+
+// changes notes what was done to an object, or to parts of it.
+func (a *Agent) changes(object string, all []change.Change) {
+	for _, c := range all {
+		a.event(model.Info, object, c.Kind.Reason(), c.String())
+	}
 }
 
 // words lists names for people.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
@@ -24,7 +25,7 @@ type record struct {
 	cut     map[model.ID]bool
 
 	unsteered bool
-	changed   []control.Change // of each element
+	changed   []change.Change // of each element
 	failed    map[model.PortID]error
 }
 
@@ -77,9 +78,9 @@ func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prep
 	return make([]forward.Prepared, len(jobs))
 }
 
-// TestChangesAreEvents: an event has the reason that the driver gives, whatever its words are.
+// TestChangesAreEvents: an event has the reason and the words of the kind of change that the driver tells.
 func TestChangesAreEvents(t *testing.T) {
-	r := &record{changed: []control.Change{{Reason: control.PortRestored, Words: "created"}}}
+	r := &record{changed: []change.Change{change.PortRestored.Of("h1")}}
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
 		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
@@ -90,7 +91,7 @@ func TestChangesAreEvents(t *testing.T) {
 		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.pass(t.Context())
-	want := model.Event{Severity: model.Info, Object: "net/h", Reason: "PortRestored", Message: "created"}
+	want := model.Event{Severity: model.Info, Object: "net/h", Reason: "PortRestored", Message: "port h1 restored"}
 	if len(a.reporter.events) != 1 {
 		t.Fatalf("events %+v", a.reporter.events)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -224,8 +223,12 @@ func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]
 func enter(p *model.PortStatus, c fabric.Counters) {
 	p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
 	p.Copied, p.Uncopied = c.Copied, c.Uncopied
-	p.Drops, p.Dropped = c.Drops, 0
-	for n := range maps.Values(c.Drops) {
+	p.Drops, p.Dropped = nil, 0
+	for reason, n := range c.Drops {
+		if p.Drops == nil {
+			p.Drops = make(map[string]uint64, len(c.Drops))
+		}
+		p.Drops[reason.String()] += n
 		p.Dropped += n
 	}
 }

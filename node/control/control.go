@@ -4,11 +4,11 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/port"
 )
 
@@ -61,42 +61,13 @@ type Result struct {
 	// Busy tells that slow work on it is still under way, beside the caller: Phase is how it was before. See Glance.
 	Busy bool
 	// Changed is what was done, for events; empty when all was right.
-	Changed []Change
+	Changed []change.Change
 	// Restarts counts how often the element's processes were started again since the machine started.
 	Restarts int
 	// Message tells how far an element is that is PhaseStarting.
 	Message string
 	// Warning is zero when there is nothing to be told. An element with a warning works: it is no Err.
 	Warning Warning
-}
-
-// Change is something that was done to an element.
-type Change struct {
-	Reason Reason
-	Words  string // for people: "created", "port h1 restored"
-}
-
-// Reason says what kind of change it was: the event's reason.
-type Reason string
-
-// The reasons of changes.
-const (
-	ElementCreated   Reason = "ElementCreated"
-	ElementStarted   Reason = "ElementStarted"
-	ElementStopped   Reason = "ElementStopped"
-	ElementSuspended Reason = "ElementSuspended"
-	ElementResumed   Reason = "ElementResumed"
-	ElementRestarted Reason = "ElementRestarted"
-	LimitsChanged    Reason = "LimitsChanged"
-	CommandFailed    Reason = "CommandFailed" // one that its owner has run before its end
-	PortRestored     Reason = "PortRestored"
-	PortRemoved      Reason = "PortRemoved"
-	ElementChanged   Reason = "ElementChanged" // anything else
-)
-
-// Changed is a change, in the words of a format.
-func Changed(reason Reason, format string, a ...any) Change {
-	return Change{reason, fmt.Sprintf(format, a...)}
 }
 
 // Warning is what a person should know of an element that works.

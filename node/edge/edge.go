@@ -25,6 +25,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // ID names an edge on a node.
@@ -45,7 +46,7 @@ type Report struct {
 	// interfaces. A gateway that failed may have a device all the same: what still works is not cut.
 	Devices map[ID]string
 	Failed  map[ID]error
-	Changed map[ID][]string // for events
+	Changed map[ID][]change.Change // for events
 	// Warning says why edges that are right lead nowhere: the machine has no uplink. It is empty when they lead
 	// somewhere.
 	Warning string
@@ -154,7 +155,7 @@ func (d *Driver) letGo() {
 func (d *Driver) Apply(ctx context.Context, edges []Edge, nodes []netip.Addr) Report {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Report{Devices: map[ID]string{}, Failed: map[ID]error{}, Changed: map[ID][]string{}}
+	r := Report{Devices: map[ID]string{}, Failed: map[ID]error{}, Changed: map[ID][]change.Change{}}
 	d.wanted, d.nodes = edges, nodes
 	if d.simulated {
 		d.nodes = nil
@@ -226,8 +227,8 @@ func (d *Driver) apply(r *Report) error {
 	}
 	if changed {
 		for _, e := range d.wanted {
-			if !slices.Equal(r.Changed[e.ID], []string{made}) {
-				r.Changed[e.ID] = append(r.Changed[e.ID], "the way to the machine's uplink restored or changed")
+			if !slices.Contains(r.Changed[e.ID], change.GatewayMade.Of()) {
+				r.Changed[e.ID] = append(r.Changed[e.ID], change.UplinkChanged.Of())
 			}
 		}
 	}
@@ -345,10 +346,10 @@ func (d *Driver) locked(f func() error) error {
 	return linux.Locked(filepath.Dir(filepath.Dir(d.dirs.Outlet())), f)
 }
 
-// changes is a list of what was put right, for people.
-type changes []string
+// changes is a list of what was put right.
+type changes []change.Change
 
-func (c *changes) add(format string, a ...any) { *c = append(*c, fmt.Sprintf(format, a...)) }
+func (c *changes) add(kind change.Kind) { *c = append(*c, kind.Of()) }
 
 // setSysctls writes what differs, in the namespace that the calling thread is in.
 func setSysctls(values map[string]string) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // gateway is the namespace of one edge.
@@ -29,9 +30,6 @@ const (
 	firstNumber = 16
 	lastNumber  = 0xfefe
 )
-
-// made is the one change that is told of a gateway that was not there before.
-const made = "made"
 
 // whole tells whether the gateway's devices are there.
 func (g *gateway) whole() bool {
@@ -74,7 +72,7 @@ func (d *Driver) trim() {
 }
 
 // ensureGateway makes a gateway or puts it right, and tells what was wrong. The caller holds the lock.
-func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
+func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []change.Change, error) {
 	dir := d.dirs.Gateway(e.ID.Network, e.ID.Edge)
 	path := filepath.Join(dir, "net")
 	fresh, err := linux.MountNamespace(path)
@@ -121,14 +119,14 @@ func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 		return g, c, err
 	}
 	if !before {
-		c.add("rules restored")
+		c.add(change.GatewayRules)
 	}
 	if err := d.outlet.rules.apply(d.outlet.fd,
 		map[string]string{d.table(e.ID): forwardRules(&e.Internet, d.device(e.ID), g.number, s)}); err != nil {
 		return g, c, err
 	}
 	if fresh {
-		c = changes{made}
+		c = changes{change.GatewayMade.Of()} // which says it all
 	}
 	return g, c, nil
 }
@@ -170,7 +168,7 @@ func (d *Driver) innerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 		if err := shut(d.node, outside); err != nil {
 			return nil, err
 		}
-		c.add("its gateway's device towards the network restored")
+		c.add(change.GatewayInner)
 	}
 	if alias := d.dirs.OutletAlias() + e.ID.String(); outside.Attrs().Alias != alias {
 		if err := d.node.h.LinkSetAlias(outside, alias); err != nil {
@@ -221,7 +219,7 @@ func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 		if out, err = g.h.LinkByName("out"); err != nil {
 			return nil, err
 		}
-		c.add("its gateway's device towards the uplink restored")
+		c.add(change.GatewayOuter)
 	}
 	g.number = far.Attrs().Index
 	if alias := d.dirs.OutletAlias() + e.ID.String(); far.Attrs().Alias != alias {
@@ -292,7 +290,7 @@ func (g *gateway) configure(e *Edge, s *sight, in, out netlink.Link, c *changes)
 			return err
 		}
 		if raised || changed {
-			c.add("addresses of its gateway restored")
+			c.add(change.GatewayAddresses)
 		}
 	}
 	routes := map[netip.Prefix]hop{default4: {}, default6: {}}
@@ -311,7 +309,7 @@ func (g *gateway) configure(e *Edge, s *sight, in, out netlink.Link, c *changes)
 	}
 	changed, err := setRoutes(g.h, routes)
 	if changed {
-		c.add("routes of its gateway restored")
+		c.add(change.GatewayRoutes)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -83,7 +84,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	for _, name := range restored {
-		p.changed("pin of %s restored", name)
+		p.changed(change.PinRestored, name)
 	}
 	if p.kernel, err = p.look(); err != nil {
 		return err
@@ -97,10 +98,10 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	if p.attached > 0 {
-		p.changed("%d ports joined to the fabric", p.attached)
+		p.changed(change.PortsJoined, p.attached)
 	}
 	if p.freed > 0 {
-		p.changed("%d ports left the fabric", p.freed)
+		p.changed(change.PortsLeft, p.freed)
 	}
 	return tunnels
 }
@@ -147,8 +148,8 @@ func (p *pass) steps() []func() error {
 	}
 }
 
-func (p *pass) changed(format string, a ...any) {
-	p.report.Changed = append(p.report.Changed, fmt.Sprintf(format, a...))
+func (p *pass) changed(kind change.Kind, parts ...any) {
+	p.report.Changed = append(p.report.Changed, kind.Of(parts...))
 }
 
 func (p *pass) fail(id model.PortID, format string, a ...any) {
@@ -379,7 +380,7 @@ func (p *pass) enter() error {
 		if slot, ok := devices[w.index]; w.index != 0 && (!ok || slot != w.slot) {
 			keys, slots = append(keys, w.index), append(slots, w.slot)
 			if w.known {
-				p.changed("port %s: its entry in the devices' table restored", w.port.ID)
+				p.changed(change.EntryRestored, w.port.ID)
 			}
 		}
 		if !w.known && w.index != 0 {
@@ -455,7 +456,7 @@ func (p *pass) join() error {
 			if slot, ok := vnis[w.link.Label()]; !ok || slot != w.slot {
 				newVNIs, vniSlots = append(newVNIs, w.link.Label()), append(vniSlots, w.slot)
 				if unaltered {
-					p.changed("port %s: VNI %d restored in the tunnels' table", w.port.ID, w.link.Label())
+					p.changed(change.TunnelRestored, w.port.ID, w.link.Label())
 				}
 			}
 		case pipeline.Edge:
@@ -463,7 +464,7 @@ func (p *pass) join() error {
 			if slot, ok := edges[key]; !ok || slot != w.slot {
 				newEdges, edgeSlots = append(newEdges, key), append(edgeSlots, w.slot)
 				if unaltered {
-					p.changed("port %s: its edge restored in the edges' table", w.port.ID)
+					p.changed(change.EdgeRestored, w.port.ID)
 				}
 			}
 		}
@@ -479,9 +480,9 @@ func (p *pass) join() error {
 			continue
 		}
 		if last == w.link {
-			p.changed("port %s: where its link ends was altered and is restored", w.port.ID)
+			p.changed(change.LinkRestored, w.port.ID)
 		} else {
-			p.changed("port %s: its link now ends %s", w.port.ID, ending(w.port))
+			p.changed(change.LinkMoved, w.port.ID, ending(w.port))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -84,7 +85,7 @@ func (p *pass) attach() error {
 			return err
 		}
 		if changed {
-			p.changed("the ports' filter restored or replaced")
+			p.changed(change.FilterSet, "ports'")
 		}
 	}
 	var b linux.Batch
@@ -109,7 +110,7 @@ func (p *pass) attach() error {
 		}
 		owners[b.AddClsact(int(w.index), block)] = w.port.ID
 		if w.known {
-			p.changed("port %s: its clsact restored", w.port.ID)
+			p.changed(change.ClsactRestored, w.port.ID)
 		}
 		if there {
 			continue
@@ -159,7 +160,7 @@ func (p *pass) tunnelDevice() error {
 			return err
 		}
 		if had {
-			p.changed("the tunnel device %s restored", name)
+			p.changed(change.TunnelDeviceMade, name)
 		}
 		var err error
 		if p.kernel, err = p.look(); err != nil {
@@ -172,7 +173,7 @@ func (p *pass) tunnelDevice() error {
 		b.Request(unix.RTM_SETLINK, 0)
 		b.Link(d.index, unix.IFF_UP, unix.IFF_UP)
 		if !made {
-			p.changed("the tunnel device %s set up again", name)
+			p.changed(change.TunnelDeviceUp, name)
 		}
 	}
 	q, ok := p.kernel.Ingress[d.index]
@@ -202,7 +203,7 @@ func (p *pass) attachTunnel() error {
 		return fmt.Errorf("tunnel device %s: %w", p.TunnelDevice(), err)
 	}
 	if changed && p.hadTunnel {
-		p.changed("the filter of the tunnel device %s restored or replaced", p.TunnelDevice())
+		p.changed(change.TunnelFilterSet, p.TunnelDevice())
 	}
 	for _, w := range p.wires {
 		if w.refused == "" && w.flags&pipeline.DriverTunnels != 0 {
@@ -248,7 +249,7 @@ func (p *pass) attachEdge(name string) error {
 	}
 	changed, err := p.filterAt(edgePlace(d.index, p.kernel), edgeName, p.pipe.FromEdge)
 	if changed {
-		p.changed("edge %s attached", name)
+		p.changed(change.EdgeAttached, name)
 	}
 	return err
 }
@@ -322,7 +323,7 @@ func (p *pass) carriers() error {
 		b.Link(d.index, flags, unix.IFF_UP)
 		owners = append(owners, w.port.ID)
 		if w.known && !w.turned {
-			p.changed("port %s: its device was set up or down and is put right", w.port.ID)
+			p.changed(change.CarrierSet, w.port.ID)
 		}
 	}
 	for i, err := range p.netlink.Do(&b) {

@@ -206,6 +206,9 @@ func TestCaptureCountsWhatItLoses(t *testing.T) {
 		t.Errorf("%d passed, %d captured, %d said to be lost on the way, statistics %+v", passed, got,
 			dropped, i.Statistics)
 	}
+	if drops := n.counters()[portID("net/a:eth0")].Drops; len(drops) != 0 {
+		t.Errorf("what a capture missed counts as dropped: %v", drops)
+	}
 }
 
 func TestCaptureEndsWithItsPort(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -121,7 +122,7 @@ func (p *pass) companions() error {
 			continue
 		}
 		if index := uint32(s.Devices[port.Interface]); !gone(index) && p.nameCompanion(slot, index) {
-			p.changed("port %s: its companion restored", port)
+			p.changed(change.CompanionRestored, port)
 		}
 	}
 	for slot := range p.pipe.Companions {
@@ -179,14 +180,14 @@ func (p *pass) attachCompanions(slots map[uint32]uint32) error {
 		missing = append(missing, int(index))
 	}
 	if len(missing) > 0 {
-		p.changed("%d companions' devices joined to the fabric again", len(missing))
+		p.changed(change.CompanionsJoined, len(missing))
 		if err := p.joinCompanions(missing); err != nil {
 			return err
 		}
 	}
 	changed, err := p.filterAt(linux.Attachment{Block: block}, companionName, p.pipe.FromCompanion)
 	if changed {
-		p.changed("the companions' filter restored or replaced")
+		p.changed(change.FilterSet, "companions'")
 	}
 	return err
 }

@@ -41,14 +41,14 @@ func (f *Fabric) Counters(ctx context.Context) (map[model.PortID]Counters, error
 			c.TxBytes += t.TxBytes
 		}
 		for _, d := range drops[at : at+processors] {
-			for reason, text := range pipeline.Reasons {
-				if d.Packets[reason] == 0 {
+			for reason := range pipeline.Drops {
+				if d.Packets[reason] == 0 || reason == pipeline.Uncaptured {
 					continue
 				}
 				if c.Drops == nil {
-					c.Drops = map[string]uint64{}
+					c.Drops = map[Drop]uint64{}
 				}
-				c.Drops[text] += d.Packets[reason]
+				c.Drops[Drop(reason)] += d.Packets[reason]
 			}
 		}
 		return c

@@ -9,9 +9,6 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// Quarantined is the reason for drops of what comes from, or would go to, an element in quarantine.
-const Quarantined = pipeline.Quarantined
-
 // Cut says which elements are in quarantine: these, and those of the networks on hold that are already; no others. From
 // this moment on their ports, and ports that come later, neither take nor deliver a packet, whoever forwards for the
 // element. For each port that takes a single store. The element's processes and the carrier of its own interfaces stay

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -81,9 +83,9 @@ type Edge struct {
 // Report tells what Apply did and could not do.
 type Report struct {
 	Failed  map[model.PortID]error
-	Changed []string // for events; empty when all was right
-	Problem error    // what is wrong with the fabric as a whole
-	Steered bool     // packets go where State.Steering says, except for those of elements that failed
+	Changed []change.Change // for events; empty when all was right
+	Problem error           // what is wrong with the fabric as a whole
+	Steered bool            // packets go where State.Steering says, except for those of elements that failed
 	// Hooks are the hooks in use at ports that have one of their own (Port.Hook) and, if there are tunnels among them,
 	// at the underlay's devices.
 	Hooks    map[model.PortID]model.HookUse
@@ -99,7 +101,24 @@ type Report struct {
 type Counters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
-	Drops              map[string]uint64 // by reason
+	Drops              map[Drop]uint64
 	// Copied are the packets of which the link's mirror got copies, Uncopied those beyond its bandwidth.
 	Copied, Uncopied uint64
 }
+
+// Drop is why packets were dropped. Its String is the reason for people.
+type Drop = pipeline.Drop
+
+const (
+	OverBandwidth = pipeline.DropQueue   // they found the queue of their link's bandwidth full
+	OverPackets   = pipeline.DropMeter   // beyond a network's packets a second
+	OverPunts     = pipeline.DropPunts   // exceptional packets beyond a network's punts a second
+	NoPort        = pipeline.DropUnknown // from a tunnel, with a number that no port here has, or from no port's device
+	NotThePeer    = pipeline.DropSource  // from a tunnel, by another address than its far end's
+	Tagged        = pipeline.DropTag     // with a VLAN tag, or for bridges alone, at an edge that is no trunk
+	ByCopies      = pipeline.DropCopies  // sent by an interface that gets a mirror's copies
+	ToTunnels     = pipeline.DropNode    // an element would send them out of an edge to a node's tunnels
+	Quarantined   = pipeline.DropCut     // from an element in quarantine, or to one
+	Stale         = pipeline.DropStale   // they waited in a queue until their port was gone
+	TooCostly     = pipeline.DropPace    // an element's packets cost the node more than they may
+)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -167,7 +168,7 @@ func (p *pass) hookWires() error {
 			continue
 		}
 		if changed {
-			p.changed("%s: its driver's hook is used", d.name)
+			p.changed(change.HookUsed, d.name)
 		}
 	}
 	return nil
@@ -215,7 +216,7 @@ func (p *pass) tellHooks() error {
 	told := map[string]string{}
 	refused := func(what, why string) {
 		if told[what] = why; p.told[what] != why {
-			p.changed("%s: its driver's hook is asked for and not used: %s", what, why)
+			p.changed(change.HookRefused, what, why)
 		}
 	}
 	for i := range p.wants {

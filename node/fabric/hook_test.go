@@ -13,6 +13,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -83,7 +84,7 @@ func TestHooks(t *testing.T) {
 	is := n.hook(model.HookXDP, map[string]model.Hook{"h": model.HookXDP, "tunnel": model.HookTC,
 		"edge": model.HookXDP})
 	if why := is.Underlay["under"].Why; !strings.Contains(why, "other end is not polyplane's") ||
-		!slices.ContainsFunc(is.Changed, func(c string) bool { return strings.Contains(c, why) }) {
+		!slices.ContainsFunc(is.Changed, func(c change.Change) bool { return c.Kind == change.HookRefused && c.Detail == why }) {
 		t.Errorf("the underlay's hook is refused as %+v, and told %q", is.Underlay, is.Changed)
 	}
 	programs(host, "tap0")

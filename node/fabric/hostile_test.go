@@ -76,7 +76,7 @@ func TestElementsCannotBeNodes(t *testing.T) {
 			t.Errorf("to %s: %d forged frames reached the element on the other node", to,
 				after.TxPackets-before.TxPackets)
 		}
-		if n := after.Drops["not from the tunnel's far end"] - before.Drops["not from the tunnel's far end"]; n != 20 {
+		if n := after.Drops[NotThePeer] - before.Drops[NotThePeer]; n != 20 {
 			t.Errorf("to %s: %d of 20 are told as not between the tunnel's ends: the test would notice nothing", to, n)
 		}
 	}
@@ -136,7 +136,7 @@ func TestHostileNode(t *testing.T) {
 		}
 	}
 	for _, ifc := range []string{"others", "copied"} {
-		if n := c[portID("net/victim:"+ifc)].Drops["not from the tunnel's far end"]; n == 0 {
+		if n := c[portID("net/victim:"+ifc)].Drops[NotThePeer]; n == 0 {
 			t.Errorf("%s: nothing is told of what was refused", ifc)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/port"
 )
 
@@ -152,7 +153,7 @@ func (n *node) restart() {
 }
 
 // apply applies the node's state, which must succeed, and returns what was changed.
-func (n *node) apply() []string {
+func (n *node) apply() []change.Change {
 	n.t.Helper()
 	r := n.fabric.Apply(context.Background(), n.state)
 	if r.Problem != nil {

@@ -78,7 +78,7 @@ func TestSpoofedTunnelPacketsAreDropped(t *testing.T) {
 		t.Errorf("a spoofed packet was answered:\n%s", out)
 	}
 	after := n1.counters()[portID("net/a:eth0")]
-	if after.TxPackets != before.TxPackets || after.Drops["not from the tunnel's far end"] == 0 {
+	if after.TxPackets != before.TxPackets || after.Drops[NotThePeer] == 0 {
 		t.Errorf("before: %+v\nafter: %+v", before, after)
 	}
 	n2.apply()
@@ -89,7 +89,7 @@ func TestSpoofedTunnelPacketsAreDropped(t *testing.T) {
 	if out, err := b.run("ping", "-c", "1", "-W", "1", "10.0.0.1"); err == nil {
 		t.Errorf("a VNI of no port was answered:\n%s", out)
 	}
-	if n1.counters()[model.PortID{}].Drops["belongs to no port"] == 0 {
+	if n1.counters()[model.PortID{}].Drops[NoPort] == 0 {
 		t.Errorf("no drop counted: %+v", n1.counters()[model.PortID{}])
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -21,27 +22,6 @@ const (
 	puntBurst = 100 * time.Millisecond
 )
 
-// OverPackets is the reason for drops of what a network sends beyond its packets a second.
-const OverPackets = pipeline.OverPackets
-
-// NoPort and NotThePeer are the reasons for drops of tunnels' packets that no node sent for a link that ends here.
-const (
-	NoPort     = pipeline.NoPort
-	NotThePeer = pipeline.NotThePeer
-)
-
-// Tagged is the reason for drops of frames with a VLAN tag, or for bridges alone, at an edge that is no trunk.
-const Tagged = pipeline.Tagged
-
-// ByCopies is the reason for drops of what is sent by an interface that gets a mirror's copies.
-const ByCopies = pipeline.ByCopies
-
-// ToTunnels is the reason for drops of what an element would send out of an edge to a node's tunnels.
-const ToTunnels = pipeline.ToTunnels
-
-// Stale is the reason for drops of packets that waited in a queue until their port was gone.
-const Stale = pipeline.Stale
-
 // meters gives all ports of a network with a limit the same meter: that of the lowest slot among them, so that it is
 // the same after a restart.
 func (p *pass) meters() error {
@@ -55,7 +35,7 @@ func (p *pass) meters() error {
 	}
 	for network, n := range number {
 		if rate := p.state.Packets[network]; setMeter(&p.pipe.Meters[n], rate, meterBurst) {
-			p.changed("network %s: it may send %d packets a second", network, rate)
+			p.changed(change.PacketsLimited, network, rate)
 		}
 	}
 	for i := range p.wants {
@@ -102,9 +82,6 @@ func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed boo
 	return was != 0
 }
 
-// OverPunts is the reason for drops of exceptional packets beyond a network's punts a second.
-const OverPunts = pipeline.OverPunts
-
 // puntMeters gives all routers of a network with a limit the same meter of punts: that of the lowest number among them.
 func (p *pass) puntMeters() error {
 	number := map[string]int{}
@@ -115,7 +92,7 @@ func (p *pass) puntMeters() error {
 	}
 	for network, n := range number {
 		if rate := p.state.Punts[network]; setMeter(&p.pipe.PuntMeters[n], rate, puntBurst) {
-			p.changed("network %s: its routers may get %d exceptional packets a second", network, rate)
+			p.changed(change.PuntsLimited, network, rate)
 		}
 	}
 	for id, s := range p.steered {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -59,7 +60,7 @@ func (p *pass) mirrors() error {
 		atomic.AndUint32(&p.pipe.Ports[w.slot].Snap, ^uint32(pipeline.Copied))
 		if was&pipeline.Copied != 0 {
 			inUse[int(m.Device)] = true // until the next pass
-			p.changed("port %s: what passes its link is copied no longer", w.port.ID)
+			p.changed(change.CopyEnded, w.port.ID)
 		} else {
 			set(&m.Link, 0)
 			set(&m.Device, 0)
@@ -79,7 +80,7 @@ func (p *pass) mirrors() error {
 		set(&m.Device, uint64(indices[i]))
 		inUse[indices[i]] = true
 		if atomic.OrUint32(&p.pipe.Ports[w.slot].Snap, pipeline.Copied)&pipeline.Copied == 0 {
-			p.changed("port %s: what passes its link is copied", w.port.ID)
+			p.changed(change.CopyBegun, w.port.ID)
 		}
 	}
 	if p.state.Incomplete {

@@ -183,8 +183,7 @@ func TestMirror(t *testing.T) {
 				if remote {
 					home = l.far
 				}
-				if n := home.counters()[portID("net/ids:mirror0")].Drops["sent by an interface that gets copies "+
-					"only"]; n == 0 {
+				if n := home.counters()[portID("net/ids:mirror0")].Drops[ByCopies]; n == 0 {
 					t.Error("what the copies' interface sends is not dropped")
 				}
 				if after := l.counters()[portID("net/a:eth0")]; after.TxPackets != before.TxPackets {

@@ -12,9 +12,6 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// TooCostly is the reason for drops of what comes to or from an element whose packets cost the node more than they may.
-const TooCostly = pipeline.TooCostly
-
 // paceBurst is what may come at once after a pause.
 const paceBurst = 20 * time.Millisecond
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -59,7 +60,7 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 			program: p.pipe.FromQueue,
 			set: func() {
 				if has && w.known {
-					p.changed("port %s: its queue set to %s", w.port.ID, w.port.Shape)
+					p.changed(change.QueueSet, w.port.ID, w.port.Shape)
 				}
 			}})
 		owners = append(owners, w)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
@@ -261,7 +262,7 @@ func TestPunts(t *testing.T) {
 		t.Errorf("of 200 packets to the router itself %d were refused: %v", now.Refused-c.Refused, now.Punted)
 	}
 	l.state.Punts["net"] = 2000
-	if changed := l.apply(); len(changed) != 1 || !strings.Contains(changed[0], "2000 exceptional packets") {
+	if changed := l.apply(); len(changed) != 1 || changed[0] != change.PuntsLimited.Of("net", 2000) {
 		t.Errorf("a new rate is told as %q", changed)
 	}
 	l.restart()

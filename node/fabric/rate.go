@@ -10,6 +10,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -119,7 +120,7 @@ func (p *pass) queues() error {
 			b.ReplaceQueue(d.index, wanted)
 			owners = append(owners, w)
 			if has || w.known && used && d.straight() {
-				p.changed("port %s: its queue set to %s", w.port.ID, w.port.Shape)
+				p.changed(change.QueueSet, w.port.ID, w.port.Shape)
 			}
 		case has && (!d.straight() || !used && is.Backlog == 0):
 			p.past[w.slot] += is.Drops
@@ -176,13 +177,10 @@ func (f *Fabric) queued(all map[model.PortID]Counters) error {
 		}
 		c := all[id]
 		if c.Drops == nil {
-			c.Drops = map[string]uint64{}
+			c.Drops = map[Drop]uint64{}
 		}
 		c.Drops[OverBandwidth] += n
 		all[id] = c
 	}
 	return nil
 }
-
-// OverBandwidth is the reason for drops of packets that found the queue of their link's bandwidth full.
-const OverBandwidth = "more than the link's bandwidth"

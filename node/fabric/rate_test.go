@@ -15,6 +15,8 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
 // offer sends UDP of 1,472-byte datagrams at so many bit/s of payload, or as fast as it can, until the test ends.
@@ -234,17 +236,17 @@ func TestAlteredQueuesArePutRight(t *testing.T) {
 	rate(10e6, n)
 	device := n.dirs.PortDevice(portID("net/b:eth0"))
 	want, _ := n.queue(t, "b:eth0")
-	for _, change := range []string{
+	for _, how := range []string{
 		"tc qdisc del dev " + device + " root",
 		"tc qdisc change dev " + device + " handle 7070: root tbf rate 5mbit burst 10k limit 100k",
 		"tc qdisc replace dev " + device + " handle 9: root pfifo",
 	} {
-		n.must("sh", "-c", change)
-		if changed := n.apply(); len(changed) != 1 || !strings.Contains(changed[0], "net/b:eth0") {
-			t.Errorf("after %q: %q", change, changed)
+		n.must("sh", "-c", how)
+		if changed := n.apply(); len(changed) != 1 || changed[0].Object != "net/b:eth0" {
+			t.Errorf("after %q: %q", how, changed)
 		}
 		if q, ok := n.queue(t, "b:eth0"); !ok || !q.Same(want.Queue) {
-			t.Errorf("after %q: %+v, want %+v", change, q, want)
+			t.Errorf("after %q: %+v, want %+v", how, q, want)
 		}
 	}
 	n.restart()
@@ -284,7 +286,7 @@ func TestLoss(t *testing.T) {
 			link.far.apply()
 			count := func() (lost, arrived uint64) {
 				all := link.far.counters()
-				return all[portID("net/"+link.dropped)].Drops["loss"], all[portID("net/b:eth0")].TxPackets
+				return all[portID("net/"+link.dropped)].Drops[pipeline.DropLoss], all[portID("net/b:eth0")].TxPackets
 			}
 			lost, arrived := count()
 			burst(t, link.from, link.to, "10.0.0.2", int(packets))
@@ -392,7 +394,7 @@ func TestSliceBandwidthChangesWithoutLoss(t *testing.T) {
 	in, _ := n1.fabric.shaperDevices("net")
 	n1.must("ip", "link", "delete", in)
 	if changed := n1.apply(); !slices.ContainsFunc(changed,
-		func(c string) bool { return strings.Contains(c, "network net") }) {
+		func(c change.Change) bool { return c.Kind == change.SliceShaped }) {
 		t.Errorf("after its devices were deleted: %q", changed)
 	}
 	a.ping(t, "10.0.0.2")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -35,74 +36,75 @@ func TestRepairs(t *testing.T) {
 			}
 		}
 	}
-	setLink := func(flags, change uint32) {
+	setLink := func(flags, mask uint32) {
 		var b linux.Batch
 		b.Request(unix.RTM_SETLINK, 0)
-		b.Link(index, flags, change)
+		b.Link(index, flags, mask)
 		do(&b)
 	}
 	for _, alter := range []struct {
-		name, says string
-		how        func() error
+		name string
+		says change.Kind
+		how  func() error
 	}{
-		{"a port's clsact removed", "clsact restored", func() error {
+		{"a port's clsact removed", change.ClsactRestored, func() error {
 			var b linux.Batch
 			b.RemoveClsact(index)
 			do(&b)
 			return nil
 		}},
-		{"a port's clsact replaced", "clsact restored", func() error {
+		{"a port's clsact replaced", change.ClsactRestored, func() error {
 			var b linux.Batch
 			b.RemoveClsact(index)
 			b.AddClsact(index, 0)
 			do(&b)
 			return nil
 		}},
-		{"the ports' filter removed", "filter restored", func() error {
+		{"the ports' filter removed", change.FilterSet, func() error {
 			var b linux.Batch
 			b.RemoveFilter(attachmentOf(f), priority, f.number(portName))
 			do(&b)
 			return nil
 		}},
-		{"the ports' filter replaced", "filter restored", func() error {
+		{"the ports' filter replaced", change.FilterSet, func() error {
 			var b linux.Batch
 			b.ReplaceFilter(attachmentOf(f), linux.Filter{Priority: priority, Handle: f.number(portName), Name: "x",
 				Program: f.pipe.FromTunnel.FD()})
 			do(&b)
 			return nil
 		}},
-		{"a port set down", "put right", func() error { setLink(0, unix.IFF_UP); return nil }},
-		{"the tunnel device removed", "restored", func() error {
+		{"a port set down", change.CarrierSet, func() error { setLink(0, unix.IFF_UP); return nil }},
+		{"the tunnel device removed", change.TunnelDeviceMade, func() error {
 			n1.must("ip", "link", "del", f.TunnelDevice())
 			return nil
 		}},
-		{"the tunnel device set down", "set up again", func() error {
+		{"the tunnel device set down", change.TunnelDeviceUp, func() error {
 			n1.must("ip", "link", "set", f.TunnelDevice(), "down")
 			return nil
 		}},
-		{"the tunnel device of another kind", "restored", func() error {
+		{"the tunnel device of another kind", change.TunnelDeviceMade, func() error {
 			n1.must("ip", "link", "del", f.TunnelDevice())
 			n1.must("ip", "link", "add", f.TunnelDevice(), "type", "bridge")
 			return nil
 		}},
-		{"the tunnel device's filter removed", "filter of the tunnel device", func() error {
+		{"the tunnel device's filter removed", change.TunnelFilterSet, func() error {
 			n1.must("tc", "filter", "del", "dev", f.TunnelDevice(), "ingress")
 			return nil
 		}},
-		{"a link's end altered", "altered and is restored", func() error {
+		{"a link's end altered", change.LinkRestored, func() error {
 			atomic.StoreUint64(&f.pipe.Ports[slot].Link, uint64(pipeline.NewLink(pipeline.Local, 0, 1)))
 			return nil
 		}},
-		{"a device's entry removed", "devices' table restored",
+		{"a device's entry removed", change.EntryRestored,
 			func() error { return f.pipe.Devices.Delete(uint32(index)) }},
-		{"a VNI removed", "restored in the tunnels' table", func() error { return f.pipe.Tunnels.Delete(uint32(77)) }},
-		{"a VNI of another port", "restored in the tunnels' table", func() error {
+		{"a VNI removed", change.TunnelRestored, func() error { return f.pipe.Tunnels.Delete(uint32(77)) }},
+		{"a VNI of another port", change.TunnelRestored, func() error {
 			return f.pipe.Tunnels.Put(uint32(77), f.slots[portID("net/c:eth0")])
 		}},
-		{"the tunnel's index altered", "", func() error { f.pipe.Ports[0].Ifindex = 1; return nil }},
-		{"a table's pin removed", "pin of ports restored",
+		{"the tunnel's index altered", change.Kind{}, func() error { f.pipe.Ports[0].Ifindex = 1; return nil }},
+		{"a table's pin removed", change.PinRestored,
 			func() error { return os.Remove(n1.dirs.BPF() + "/" + pipeline.Layout + "/ports") }},
-		{"entries of nobody", "", func() error { return f.pipe.Devices.Put(uint32(9999), uint32(9999)) }},
+		{"entries of nobody", change.Kind{}, func() error { return f.pipe.Devices.Put(uint32(9999), uint32(9999)) }},
 	} {
 		a.ping(t, "10.0.0.2")
 		c.ping(t, "10.0.1.2")
@@ -111,8 +113,8 @@ func TestRepairs(t *testing.T) {
 			t.Fatalf("%s: %v", alter.name, err)
 		}
 		changed := n1.apply()
-		if alter.says != "" && !slices.ContainsFunc(changed,
-			func(s string) bool { return strings.Contains(s, alter.says) }) {
+		if alter.says != (change.Kind{}) && !slices.ContainsFunc(changed,
+			func(c change.Change) bool { return c.Kind == alter.says }) {
 			t.Errorf("%s: changed is %q", alter.name, changed)
 		}
 		if len(changed) > 2 {
@@ -213,7 +215,7 @@ func TestSweepWaitsForTheWholeState(t *testing.T) {
 	if out, err := a.run("ping", "-c", "1", "-W", "1", "10.0.0.2"); err == nil {
 		t.Errorf("the far port left, and still answers:\n%s", out)
 	}
-	if n.counters()[portID("net/a:eth0")].Drops["link ends nowhere"] == 0 {
+	if n.counters()[portID("net/a:eth0")].Drops[pipeline.DropNowhere] == 0 {
 		t.Errorf("no drop counted: %+v", n.counters())
 	}
 	n.state = all

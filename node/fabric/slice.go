@@ -7,6 +7,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -45,7 +46,7 @@ func (p *pass) shapers() error {
 		lanes = append(lanes, lane{in: in, out: out, alias: p.shaperAlias() + network, queue: queue, filter: shaperName,
 			program: p.pipe.FromShaper,
 			set: func() {
-				p.changed("network %s: what it sends off the node set to %s", network, p.state.Slices[network])
+				p.changed(change.SliceShaped, network, p.state.Slices[network])
 			}})
 		networks = append(networks, network)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/forward"
 )
@@ -247,7 +248,7 @@ func (p *pass) turn() {
 		}
 		set32(&r.Seed, pipeline.FlowSeed(id.String()))
 		if s.on != pipeline.ToGuest && set32(&r.On, s.on) && p.turned[id] == nil {
-			p.changed("element %s: its steering restored", id)
+			p.changed(change.SteeringRestored, id)
 		}
 	}
 	name(false)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/forward"
 )
@@ -85,7 +86,7 @@ func TestSteering(t *testing.T) {
 	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)
 	atomic.StoreUint32(&n.fabric.pipe.Ports[numbers[b.Interface]].Flags, 0)
 	if changes := n.apply(); !slices.ContainsFunc(changes,
-		func(c string) bool { return strings.Contains(c, "steering restored") }) {
+		func(c change.Change) bool { return c == change.SteeringRestored.Of(b.ID) }) {
 		t.Errorf("what was altered is not told: %v", changes)
 	}
 	check()
@@ -177,10 +178,10 @@ func TestCompanions(t *testing.T) {
 	if err := n.fabric.pipe.CompanionDevices.Delete(uint32(devices[1])); err != nil {
 		t.Fatal(err)
 	}
-	told := strings.Join(n.apply(), "\n")
-	for _, want := range []string{"its companion restored", "joined to the fabric again"} {
-		if !strings.Contains(told, want) {
-			t.Errorf("of %q nothing is told: %s", want, told)
+	told := n.apply()
+	for _, want := range []change.Kind{change.CompanionRestored, change.CompanionsJoined} {
+		if !slices.ContainsFunc(told, func(c change.Change) bool { return c.Kind == want }) {
+			t.Errorf("of %v nothing is told: %v", want, told)
 		}
 	}
 	check("restored", devices[1], 0, pipeline.ToCompanion)

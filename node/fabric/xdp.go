@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -173,7 +174,7 @@ func (p *pass) hookPorts() error {
 		}
 		w.flags |= pipeline.XDP
 		if changed {
-			p.changed("port %s: its driver's hook is used", w.port.ID)
+			p.changed(change.HookUsed, "port "+w.port.ID.String())
 		}
 	}
 	return nil
@@ -224,7 +225,7 @@ func (p *pass) unhook() error {
 	for _, l := range all {
 		if l.d.xdp != 0 && (l.port != nil || p.ours(l.d)) {
 			errs = append(errs, p.detachXDP(l.d))
-			p.changed("%s: its driver's hook is no longer used", l.d.name)
+			p.changed(change.HookLeft, l.d.name)
 		}
 	}
 	linux.Grace(context.Background()) // what waits in a veth's ring is received

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -109,7 +110,7 @@ func (c *check) offers() {
 func (c *check) makes() {
 	c.made = c.apply(c.jobs...)
 	for i, r := range c.made {
-		if len(r.Changed) == 0 || r.Changed[0].Reason != control.ElementCreated {
+		if len(r.Changed) == 0 || r.Changed[0].Kind != change.ElementCreated {
 			c.errorf("%s was made, and told is %+v", r.ID, r.Changed)
 		}
 		if r.Phase == "" || r.Phase == model.PhaseFailed {
@@ -145,7 +146,7 @@ func (c *check) mends() {
 		c.Fatalf("delete %s: %v\n%s", lost.Name, err, out)
 	}
 	results := c.apply(c.jobs...)
-	restored := func(change control.Change) bool { return change.Reason == control.PortRestored }
+	restored := func(c change.Change) bool { return c.Kind == change.PortRestored }
 	if got := results[0].Changed; !slices.ContainsFunc(got, restored) {
 		c.errorf("the device of %s was deleted; told is %+v", results[0].ID, got)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/control/controltest"
 	"github.com/polyplane/polyplane/node/port"
@@ -44,7 +45,7 @@ func (d *Taps) Apply(_ context.Context, jobs []control.Job) []control.Result {
 		if r.Err != nil {
 			r.Phase = model.PhaseFailed
 		} else if len(r.Changed) == len(r.Devices) && len(r.Devices) > 0 {
-			r.Changed = []control.Change{control.Changed(control.ElementCreated, "created")}
+			r.Changed = []change.Change{change.ElementCreated.Of()}
 		}
 	}
 	return results
@@ -82,7 +83,7 @@ func (d *Taps) port(r *control.Result, ifc model.PlacedInterface, there port.Por
 		return fmt.Errorf("interface %s: put right tap %s: %w", id, want.Name, err)
 	}
 	r.Devices = append(r.Devices, control.Device{Interface: ifc.Name, Name: want.Name, Index: l.Index})
-	r.Changed = append(r.Changed, control.Changed(control.PortRestored, "port %s restored", ifc.Name))
+	r.Changed = append(r.Changed, change.PortRestored.Of(ifc.Name))
 	return nil
 }
 

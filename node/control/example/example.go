@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -65,7 +66,7 @@ func (d *Driver) apply(j *control.Job) control.Result {
 	if e == nil {
 		e = &element{devices: map[string]control.Device{}}
 		d.has[j.ID], d.sequence = e, append(d.sequence, j.ID)
-		r.Changed = append(r.Changed, control.Changed(control.ElementCreated, "created"))
+		r.Changed = append(r.Changed, change.ElementCreated.Of())
 	}
 	if err := d.applyPorts(j, e, &r); err != nil {
 		e.phase = model.PhaseFailed
@@ -94,7 +95,7 @@ func (d *Driver) applyPorts(j *control.Job, e *element, r *control.Result) error
 			return fmt.Errorf("make port %s: %w", ifc.Name, err)
 		}
 		if before, ok := e.devices[ifc.Name]; ok && before != device {
-			r.Changed = append(r.Changed, control.Changed(control.PortRestored, "port %s restored", ifc.Name))
+			r.Changed = append(r.Changed, change.PortRestored.Of(ifc.Name))
 		}
 		e.devices[ifc.Name] = device
 		r.Devices = append(r.Devices, device)
@@ -107,7 +108,7 @@ func (d *Driver) applyPorts(j *control.Job, e *element, r *control.Result) error
 			return fmt.Errorf("remove port %s: %w", name, err)
 		}
 		delete(e.devices, name)
-		r.Changed = append(r.Changed, control.Changed(control.PortRemoved, "port %s removed", name))
+		r.Changed = append(r.Changed, change.PortRemoved.Of(name))
 	}
 	return nil
 }

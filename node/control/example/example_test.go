@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -50,9 +51,9 @@ func job(name string, interfaces ...string) control.Job {
 	return j
 }
 
-func reasons(r control.Result) (all []control.Reason) {
+func kinds(r control.Result) (all []change.Kind) {
 	for _, c := range r.Changed {
-		all = append(all, c.Reason)
+		all = append(all, c.Kind)
 	}
 	return all
 }
@@ -92,12 +93,12 @@ func TestPromises(t *testing.T) {
 	// What was altered is put right, and told.
 	delete(m.ports, model.PortID{ID: a, Interface: "y"})
 	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil ||
-		!slices.Equal(reasons(r), []control.Reason{control.PortRestored}) {
+		!slices.Equal(kinds(r), []change.Kind{change.PortRestored}) {
 		t.Errorf("a port was lost: %+v", r)
 	}
 	jobs[0] = job("a", "x")
 	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil ||
-		!slices.Equal(reasons(r), []control.Reason{control.PortRemoved}) {
+		!slices.Equal(kinds(r), []change.Kind{change.PortRemoved}) {
 		t.Errorf("an interface is gone: %+v", r)
 	}
 	// The user's wishes are phases.
@@ -134,7 +135,7 @@ func TestPromises(t *testing.T) {
 	}
 	// What comes again after that is a new element.
 	r := d.Apply(t.Context(), jobs[:1])[0]
-	if r.Err != nil || !slices.Equal(reasons(r), []control.Reason{control.ElementCreated}) {
+	if r.Err != nil || !slices.Equal(kinds(r), []change.Kind{change.ElementCreated}) {
 		t.Errorf("made again: %+v", r)
 	}
 }

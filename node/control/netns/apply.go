@@ -13,6 +13,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -40,12 +41,10 @@ type work struct {
 
 func (w *work) fail(err error) { w.errs = append(w.errs, err) }
 
-// did notes what was done where that has an event of its own; done notes everything else.
-func (w *work) did(reason control.Reason, format string, a ...any) {
-	w.result.Changed = append(w.result.Changed, control.Changed(reason, format, a...))
+// did notes what was done.
+func (w *work) did(kind change.Kind, parts ...any) {
+	w.result.Changed = append(w.result.Changed, kind.Of(parts...))
 }
-
-func (w *work) done(format string, a ...any) { w.did(control.ElementChanged, format, a...) }
 
 // Apply makes the elements as they are wanted. It leaves alone the addresses, routes and devices that somebody made
 // inside an element.
@@ -82,8 +81,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			if restored, err := d.restoreUserNamespace(network); err != nil {
 				return err
 			} else if restored {
-				results[i].Changed = append(results[i].Changed,
-					control.Changed(control.ElementChanged, "user namespace of network %s mounted again", network))
+				results[i].Changed = append(results[i].Changed, change.UsersMounted.Of(network))
 			}
 		}
 	}
@@ -330,7 +328,7 @@ func (d *Driver) attach(w *work) error {
 		if err := bindNamespace(fmt.Sprintf("/proc/self/fd/%d", e.fd), path); err != nil {
 			return fmt.Errorf("element %s: %w", w.job.ID, err)
 		}
-		w.done("namespace mounted again")
+		w.did(change.NamespaceMounted)
 		return nil
 	}
 	if inode == 0 {
@@ -457,7 +455,7 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 				return err
 			}
 			for _, s := range differ {
-				w.done("sysctl net.%s set to %s", dotted(s.name), s.value)
+				w.did(change.SysctlSet, dotted(s.name), s.value)
 			}
 		}
 		for _, i := range w.made {
@@ -471,9 +469,7 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		}
 		done, err := r.do(c)
 		if !w.fresh {
-			for _, words := range done {
-				w.done("%s", words)
-			}
+			w.result.Changed = append(w.result.Changed, done...)
 		}
 		w.strangers = in.hasStrangers(w.want)
 		return err
@@ -512,7 +508,7 @@ func (in *inside) match(r *repair, w *work, there port.Ports) (lost []int) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("take %s down to rename it", l.Name)})
 		r.Link(l.Index, 0, unix.IFF_UP)
 		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("rename %s to %s", l.Name, ifc.Pair.Name),
-			done: fmt.Sprintf("device %s renamed from %s", ifc.label, l.Name)})
+			done: change.DeviceRenamed.Of(ifc.label, l.Name)})
 		r.Link(l.Index, 0, 0)
 		r.String(unix.IFLA_IFNAME, ifc.Pair.Name)
 		delete(in.links, l.Name)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -89,5 +90,5 @@ func TestBrokenDiskIsMendedWhenDaemonsFail(t *testing.T) {
 }
 
 func said(r control.Result, words string) bool {
-	return slices.ContainsFunc(r.Changed, func(c control.Change) bool { return strings.Contains(c.Words, words) })
+	return slices.ContainsFunc(r.Changed, func(c change.Change) bool { return strings.Contains(c.String(), words) })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/polyplane/polyplane/archive"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -67,7 +68,7 @@ func TestDeepTreesAreSetAside(t *testing.T) {
 		if !f.exists(path + asideSuffix + "/d/d") {
 			t.Errorf("what was at /%s is not kept", path)
 		}
-		if !slices.ContainsFunc(f.moved, func(s string) bool { return strings.HasPrefix(s, "/"+path+",") }) {
+		if !slices.ContainsFunc(f.moved, func(c change.Change) bool { return c.Object == "/"+path }) {
 			t.Errorf("%q does not tell of /%s", f.moved, path)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // The kernel makes routes for an address: to its subnet (the connected route), to the address itself, to the subnet's
@@ -192,7 +193,7 @@ func (k *kernelRoute) restore(r *repair, device string) {
 			unix.RT_SCOPE_NOWHERE, 0, 0, 0, 0, 0})
 	}
 	r.request(unix.RTM_NEWROUTE, flags, step{doing: fmt.Sprintf("put back the %s out of %s", what, device),
-		done: fmt.Sprintf("%s out of %s added", what, device), device: device, harmless: unix.EEXIST})
+		done: change.ConnectedAdded.Of(device, what), device: device, harmless: unix.EEXIST})
 	k.write(r, []byte{family, uint8(k.to.Bits()), 0, 0, k.table, unix.RTPROT_KERNEL, scope, k.kind, 0, 0, 0, 0})
 }
 
@@ -226,7 +227,7 @@ func (in *inside) addAgain(r *repair, l *link, device string, p netip.Prefix, a 
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
 	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
 		step{doing: fmt.Sprintf("add address %s to %s again", p, device),
-			done: fmt.Sprintf("address %s added to %s again", p, device), device: device, harmless: unix.EEXIST})
+			done: change.AddressAddedAgain.Of(device, p), device: device, harmless: unix.EEXIST})
 	r.Address(l.Index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
 	r.Uint32(unix.IFA_FLAGS, flags)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -125,6 +126,6 @@ func (d *Driver) endDetached(ctx context.Context, w *work) error {
 		return fmt.Errorf("stop what was detached in it: %w", err)
 	}
 	d.forgetKept(id)
-	w.did(control.ElementStopped, "ended what was detached in it")
+	w.did(change.DetachedEnded)
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -167,7 +168,7 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, cause error) error {
 	if err := d.applyProcess(ctx, w); err != nil {
 		return err
 	}
-	w.did(control.ElementRestarted, "restarted: an error had made its disk read-only")
+	w.did(change.ElementRestarted, "an error had made its disk read-only")
 	return nil
 }
 

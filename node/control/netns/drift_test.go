@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -43,34 +44,34 @@ func (n *testNode) here(t testing.TB) {
 	}
 }
 
-// TestChangesHaveReasons: what happens to an element has the event that programs look for, whatever its words are.
-func TestChangesHaveReasons(t *testing.T) {
+// TestChangesAreTyped: what happens to an element is told by its kind.
+func TestChangesAreTyped(t *testing.T) {
 	n := newNode(t)
 	jobs := lineOf("red", 74, 3)
-	reasons := func(what string, want ...control.Reason) {
+	kinds := func(what string, want ...change.Kind) {
 		t.Helper()
-		var got []control.Reason
+		var got []change.Kind
 		changed := n.apply(t, jobs[1:2])[0].Changed
 		for _, c := range changed {
-			got = append(got, c.Reason)
+			got = append(got, c.Kind)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, want %q", what, changed, want)
 		}
 		n.settled(t, jobs[1:2]) // else the next apply tells of a link-local address as well
 	}
-	reasons("a new element", control.ElementCreated)
-	reasons("nothing")
+	kinds("a new element", change.ElementCreated)
+	kinds("nothing")
 	id := jobs[1].ID
 	n.in(t, id, "ip link del r0")
-	reasons("a deleted port", control.PortRestored)
+	kinds("a deleted port", change.PortRestored)
 	sh(t, "ip link set "+n.dirs.PortDevice(model.PortID{ID: id, Interface: "r0"})+" mtu 1400")
-	reasons("another MTU", control.ElementChanged)
+	kinds("another MTU", change.PortMended)
 	all := jobs[1].Element.Interfaces
 	jobs[1].Element.Interfaces = all[:1]
-	reasons("an interface less", control.PortRemoved)
+	kinds("an interface less", change.PortRemoved)
 	jobs[1].Element.Interfaces = all
-	reasons("an interface more", control.ElementChanged)
+	kinds("an interface more", change.PortAdded)
 }
 
 // portState is what must not change when something else is put right: indices stay, counters do not start anew.

@@ -137,7 +137,7 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	}
 	defer files.close()
 	for _, moved := range files.moved {
-		d.log.Info(moved, "element", id)
+		d.log.Info(moved.String(), "element", id)
 	}
 	if err := files.writeNames(r, job.Element.Contents); err != nil {
 		return err

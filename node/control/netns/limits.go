@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // The period of a CPU quota, and the weight of a whole core.
@@ -78,13 +78,13 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if err := d.boundSockets(w.shift.cookie, w.job.Element.Limits().Memory); err != nil {
 		return err
 	}
-	w.did(control.LimitsChanged, "limits changed")
+	w.did(change.LimitsChanged)
 	if spec.Annotations[noteOpenFiles] == wasFiles {
 		return writeBundle(d.dirs.Bundle(w.job.ID), spec)
 	}
 	switch err := d.limitFiles(container, uint64(w.job.Element.Limits().OpenFiles)); {
 	case errors.Is(err, unix.EPERM):
-		w.done("its limit of open files counts from its next start: %s", noRaise)
+		w.did(change.FilesLater, noRaise)
 	case err != nil:
 		return fmt.Errorf("change its limit of open files: %w", err)
 	}
@@ -209,15 +209,15 @@ func (d *Driver) suspend(ctx context.Context, w *work) error {
 			continue
 		}
 		unix.Close(fd)
-		command, reason, done := "resume", control.ElementResumed, "resumed"
+		command, done := "resume", change.ElementResumed
 		if suspended {
-			command, reason, done = "pause", control.ElementSuspended, "suspended"
+			command, done = "pause", change.ElementSuspended
 		}
 		if err := d.runRunc(ctx, nil, nil, command, container); err != nil {
 			return err
 		}
 		if container == containerID(w.job.ID) {
-			w.did(reason, "%s", done)
+			w.did(done)
 		}
 	}
 	return nil

@@ -97,7 +97,7 @@ func changes(results []control.Result) []string {
 	var all []string
 	for _, r := range results {
 		for _, c := range r.Changed {
-			all = append(all, r.ID.Element+": "+c.Words)
+			all = append(all, r.ID.Element+": "+c.String())
 		}
 	}
 	return all

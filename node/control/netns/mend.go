@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // An element's root may replace the directories that its container needs. While it runs, that is its own business.
@@ -65,7 +67,7 @@ func (f *elementFiles) setAside(path, what string) error {
 	if err := f.root.Rename(path, aside); err != nil {
 		return fmt.Errorf("set /%s aside, which is %s: %w", path, what, err)
 	}
-	f.moved = append(f.moved, fmt.Sprintf("/%s, which was %s, is now /%s: it was in the way", path, what, aside))
+	f.moved = append(f.moved, change.FileMoved.Of("/"+path, what, "/"+aside))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/node/change"
 )
 
 // All namespaces of a machine share the kernel's neighbour tables, one for IPv4 and one for IPv6. When a table is full,
@@ -160,9 +161,9 @@ func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last [
 	// the last IPv4 address.
 	emptied := ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) || !l.Up()
 	emptied4 := emptied || in.losesIPv4(l, ifc)
-	told := fmt.Sprintf("neighbours of %s entered", ifc.label)
+	told := change.NeighboursEntered.Of(ifc.label)
 	if emptied4 {
-		told = ""
+		told = change.Change{}
 	}
 	for i := range ifc.neighbours {
 		n := &ifc.neighbours[i]
@@ -183,7 +184,7 @@ func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last [
 		}
 		r.request(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{
 			doing: fmt.Sprintf("enter the neighbour %s of %s", n.to, ifc.Pair.Name), done: told, device: ifc.Pair.Name})
-		told = "" // once for all of them
+		told = change.Change{} // once for all of them
 		r.Raw(neighbourMessage(n.to, l.Index, unix.NUD_STALE, unix.NTF_EXT_LEARNED))
 		r.Attr(unix.NDA_DST, n.to.AsSlice())
 		r.Attr(unix.NDA_LLADDR, mac)
@@ -211,7 +212,7 @@ func (in *inside) dropNeighbours(r *repair, w *want) {
 	for key := range in.neighbours {
 		if !in.wantsNeighbour(w, key) {
 			r.request(unix.RTM_DELNEIGH, 0, step{doing: fmt.Sprintf("remove the neighbour %s", key.to),
-				done: fmt.Sprintf("neighbour %s removed", key.to), harmless: unix.ENOENT})
+				done: change.NeighbourRemoved.Of(key.to), harmless: unix.ENOENT})
 			r.Raw(neighbourMessage(key.to, key.index, 0, 0))
 			r.Attr(unix.NDA_DST, key.to.AsSlice())
 		}

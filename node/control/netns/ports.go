@@ -8,7 +8,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/port"
 )
 
@@ -123,7 +123,7 @@ func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link
 		port.Delete(&r.Batch, there[key])
 		r.own(w, "remove port "+key)
 		if !wanted[key] {
-			w.did(control.PortRemoved, "port %s removed", portOf(key).Interface)
+			w.did(change.PortRemoved, portOf(key).Interface)
 		}
 	}
 	for i := range w.want.interfaces {
@@ -152,5 +152,5 @@ func (r *nodeRepair) planPort(w *work, i int, there port.Ports, names map[string
 	}
 	ifc.Restore(&r.Batch, l)
 	r.own(w, "put right port "+ifc.Key)
-	w.done("port %s put right", ifc.label)
+	w.did(change.PortMended, ifc.label)
 }

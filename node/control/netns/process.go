@@ -14,7 +14,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/software"
 )
 
@@ -177,9 +177,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work) error {
 		err = d.carryOut(ctx, w, decide(p.running(), now.asked, now.wrote, noted, now.spec.Annotations), noted, &now)
 	}
 	if now.files != nil {
-		for _, words := range now.files.moved {
-			w.done("%s", words)
-		}
+		w.result.Changed = append(w.result.Changed, now.files.moved...)
 		now.files.close()
 	}
 	return err
@@ -202,7 +200,7 @@ func (d *Driver) prepareProcess(ctx context.Context, w *work, noted map[string]s
 		return now, err
 	}
 	if later && !now.asked {
-		w.done("its disk grows at its next start: %s", noRaise)
+		w.did(change.DiskLater, noRaise)
 	}
 	if now.files, err = d.openFiles(&w.job, now.asked || !p.running()); err != nil {
 		return now, err
@@ -244,14 +242,13 @@ func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[str
 		}
 	}
 	if todo.serve && why == "" {
-		if why, err = d.loadService(w, w.p.plan.Service.Reload, "what is run in it changed"); err != nil {
+		if why, err = d.loadService(w, w.p.plan.Service.Reload, change.ServiceChanged); err != nil {
 			return err
 		}
 	}
 	if todo.again && why == "" {
 		w.p.served, w.p.ready = "", false // that it has another start is no news
-		words := "its service is started again, since files of it were overwritten"
-		if why, err = d.loadService(w, w.p.plan.Service.Again, words); err != nil {
+		if why, err = d.loadService(w, w.p.plan.Service.Again, change.ServiceAgain); err != nil {
 			return err
 		}
 	}
@@ -282,7 +279,7 @@ func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	p.forget()
 	p.failures, p.next = 0, time.Time{}
 	if wasRunning {
-		w.did(control.ElementStopped, "stopped")
+		w.did(change.ElementStopped)
 		d.tellStopFailed(w)
 	}
 	if w.job.Element.Stopped {
@@ -328,7 +325,7 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 		}
 	}
 	for _, path := range slices.Concat(seeding.lost, planting.lost) {
-		w.done("%s was damaged, and is the network's again", path)
+		w.did(change.FileRestored, path)
 	}
 	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
 }
@@ -338,7 +335,7 @@ func (d *Driver) load(w *work) (why string, err error) {
 	err = d.reload(w)
 	switch {
 	case err == nil:
-		w.done("configuration loaded")
+		w.did(change.ConfigLoaded)
 		return "", nil
 	case w.shift.wish.Err() != nil:
 		return "", fmt.Errorf("load the new configuration: %w", err) // something else is wanted by now
@@ -349,11 +346,11 @@ func (d *Driver) load(w *work) (why string, err error) {
 
 // loadService has what its owner has run be as it is wanted now. If the processes must be restarted for that, it
 // returns why.
-func (d *Driver) loadService(w *work, command []string, words string) (why string, err error) {
+func (d *Driver) loadService(w *work, command []string, done change.Kind) (why string, err error) {
 	err = d.runRunc(w.shift.wish, nil, nil, append([]string{"exec", containerID(w.job.ID)}, command...)...)
 	switch {
 	case err == nil:
-		w.done("%s", words)
+		w.did(done)
 		return "", nil
 	case w.shift.wish.Err() != nil:
 		return "", fmt.Errorf("change what is run in it: %w", err) // something else is wanted by now
@@ -389,7 +386,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	case err != nil:
 		return files, err
 	case later:
-		w.done("its disk grows at its next start: something else uses it now")
+		w.did(change.DiskLater, "something else uses it now")
 	}
 	again, err := d.openFiles(&w.job, true)
 	if err != nil {
@@ -405,7 +402,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	if err := d.start(ctx, w, again, spec); err != nil {
 		return again, err
 	}
-	w.did(control.ElementRestarted, "restarted: %s", why)
+	w.did(change.ElementRestarted, why)
 	return again, nil
 }
 
@@ -438,12 +435,12 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 		return err
 	}
 	if died {
-		w.did(control.ElementRestarted, "restarted: its processes had ended")
+		w.did(change.ElementRestarted, "its processes had ended")
 		if p.unproven(p.began) {
 			return d.crashed(w, p.failures-1)
 		}
 	} else {
-		w.did(control.ElementStarted, "started")
+		w.did(change.ElementStarted)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
 )
@@ -31,17 +32,17 @@ var _ control.Watcher = (*Driver)(nil)
 
 // readiness is what the driver knows of a container's daemons.
 type readiness struct {
-	ready   bool             // each runs and has its configuration
-	trouble string           // what is wrong, in words
-	waits   string           // what it waits for, in words
-	expect  string           // hash of what they must have read, if this process started them
-	starts  map[string]int   // how often each daemon had been started in this container when it was last ready
-	news    []control.Change // what is still to be told
-	stopped string           // a daemon that is stopped
-	since   time.Time        // since then
-	routed  bool             // the routing software is ready, if there is any
-	served  string           // the definition with which its owner's service was last ready
-	seen    seenConfig       // its configuration when it was last read
+	ready   bool            // each runs and has its configuration
+	trouble string          // what is wrong, in words
+	waits   string          // what it waits for, in words
+	expect  string          // hash of what they must have read, if this process started them
+	starts  map[string]int  // how often each daemon had been started in this container when it was last ready
+	news    []change.Change // what is still to be told
+	stopped string          // a daemon that is stopped
+	since   time.Time       // since then
+	routed  bool            // the routing software is ready, if there is any
+	served  string          // the definition with which its owner's service was last ready
+	seen    seenConfig      // its configuration when it was last read
 }
 
 // seenConfig is what a configuration file was when it was read.
@@ -202,8 +203,8 @@ func (p *process) tellRestarts(starts map[string]int) {
 	}
 	if len(again) > 0 {
 		p.again++
-		p.news = append(p.news, control.Changed(control.ElementRestarted,
-			"restarted: %s had ended, and has its configuration again", strings.Join(again, ", ")))
+		p.news = append(p.news, change.ElementRestarted.Of(
+			strings.Join(again, ", ")+" had ended, and has its configuration again"))
 	}
 	if p.plan.Service == nil {
 		return
@@ -212,7 +213,7 @@ func (p *process) tellRestarts(starts map[string]int) {
 	name := software.ServiceNote
 	if was, known := p.starts[name]; known && starts[name] > was && p.served == p.plan.Service.Hash {
 		p.again++
-		p.news = append(p.news, control.Changed(control.ElementRestarted, "restarted: its service had ended"))
+		p.news = append(p.news, change.ElementRestarted.Of("its service had ended"))
 	}
 	p.served = p.plan.Service.Hash
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/port"
 )
 
@@ -23,9 +24,9 @@ type repair struct {
 
 type step struct {
 	doing string // "add address 10.0.0.1/24 to eth0"
-	// done says in the past tense what the step does, for events. If several steps belong together, one names it and
-	// the others leave it empty.
-	done     string
+	// done is what the step does, for events. If several steps belong together, one tells it and the others leave it
+	// empty.
+	done     change.Change
 	device   string     // the device inside that it concerns, if any
 	harmless unix.Errno // an error that means that this was done already
 }
@@ -39,23 +40,23 @@ func (r *repair) request(kind, flags uint16, s step) {
 func (r *repair) hush(device string) {
 	for i := range r.steps {
 		if r.steps[i].device == device {
-			r.steps[i].done = ""
+			r.steps[i].done = change.Change{}
 		}
 	}
 }
 
 // do sends the requests, and returns what was done.
-func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
+func (r *repair) do(c *linux.Rtnetlink) ([]change.Change, error) {
 	if r.Len() == 0 {
 		return nil, nil
 	}
 	failures := c.Do(&r.Batch)
-	var done []string
+	var done []change.Change
 	var errs []error
 	for i, s := range r.steps {
 		if failures != nil && failures[i] != nil && !(s.harmless != 0 && errors.Is(failures[i], s.harmless)) {
 			errs = append(errs, fmt.Errorf("%s: %w", s.doing, failures[i]))
-		} else if s.done != "" {
+		} else if s.done != (change.Change{}) {
 			done = append(done, s.done)
 		}
 	}
@@ -82,7 +83,7 @@ func (in *inside) planLoopback(r *repair, w *want) {
 		return
 	}
 	if !lo.Up() {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take lo up", done: "device lo taken up"})
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take lo up", done: change.DeviceUp.Of("lo")})
 		r.Link(lo.Index, unix.IFF_UP, unix.IFF_UP)
 	}
 	in.planAddresses(r, "lo", lo.Index, w.loopback)
@@ -98,13 +99,13 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 	}
 	if ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "set the MAC address of " + ifc.Pair.Name,
-			done: fmt.Sprintf("MAC address of %s set", ifc.label)})
+			done: change.MACSet.Of(ifc.label)})
 		r.Link(l.Index, 0, 0)
 		r.Attr(unix.IFLA_ADDRESS, ifc.Pair.MAC)
 	}
 	if l.MTU != ifc.MTU {
 		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("set the MTU of %s to %d", ifc.Pair.Name, ifc.MTU),
-			done: fmt.Sprintf("MTU of %s set", ifc.label)})
+			done: change.MTUSet.Of(ifc.label)})
 		r.Link(l.Index, 0, 0)
 		r.Uint32(unix.IFLA_MTU, uint32(ifc.MTU))
 	}
@@ -115,23 +116,23 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		}
 		r.request(unix.RTM_SETLINK, 0,
 			step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.Pair.Name, most),
-				done: fmt.Sprintf("segmentation of %s set", ifc.label)})
+				done: change.SegmentsSet.Of(ifc.label)})
 		r.Link(l.Index, 0, 0)
 		r.Uint32(unix.IFLA_GSO_MAX_SEGS, most)
 	}
 	if ifc.label != ifc.Pair.Name && l.Alias != ifc.label {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.Pair.Name, done: ""})
+		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.Pair.Name})
 		r.Link(l.Index, 0, 0)
 		r.String(unix.IFLA_IFALIAS, ifc.label)
 	}
 	if w.raises(l, forceUp) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " up",
-			done: fmt.Sprintf("device %s taken up", ifc.label), device: ifc.Pair.Name})
+			done: change.DeviceUp.Of(ifc.label), device: ifc.Pair.Name})
 		r.Link(l.Index, unix.IFF_UP, unix.IFF_UP)
 	}
 	if !w.up && l.Up() {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " down",
-			done: fmt.Sprintf("device %s taken down", ifc.label)})
+			done: change.DeviceDown.Of(ifc.label)})
 		r.Link(l.Index, 0, unix.IFF_UP)
 	}
 	in.planAddresses(r, ifc.Pair.Name, l.Index, ifc.addresses)
@@ -167,7 +168,7 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 	}
 	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
 		doing: fmt.Sprintf("add the link-local address %s to %s", a, ifc.Pair.Name),
-		done:  fmt.Sprintf("link-local address added to %s", ifc.label), device: ifc.Pair.Name, harmless: unix.EEXIST})
+		done:  change.LinkLocalAdded.Of(ifc.label), device: ifc.Pair.Name, harmless: unix.EEXIST})
 	r.Address(l.Index, unix.AF_INET6, 64, unix.RT_SCOPE_LINK, unix.IFA_F_NODAD)
 	r.Attr(unix.IFA_LOCAL, a.AsSlice())
 	r.Attr(unix.IFA_ADDRESS, a.AsSlice())
@@ -177,7 +178,7 @@ func (in *inside) planAddresses(r *repair, device string, index int, wanted []ne
 	for key, a := range in.addresses {
 		if a.ours() && key.index == index && !slices.Contains(wanted, key.prefix) {
 			r.request(unix.RTM_DELADDR, 0, step{doing: fmt.Sprintf("remove address %s from %s", key.prefix, device),
-				done: fmt.Sprintf("address %s removed from %s", key.prefix, device), harmless: unix.EADDRNOTAVAIL})
+				done: change.AddressRemoved.Of(device, key.prefix), harmless: unix.EADDRNOTAVAIL})
 			addressRequest(r, index, key.prefix, false)
 		}
 	}
@@ -187,7 +188,7 @@ func (in *inside) planAddresses(r *repair, device string, index int, wanted []ne
 		}
 		r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
 			doing: fmt.Sprintf("add address %s to %s", p, device),
-			done:  fmt.Sprintf("address %s added to %s", p, device), device: device, harmless: unix.EEXIST})
+			done:  change.AddressAdded.Of(device, p), device: device, harmless: unix.EEXIST})
 		addressRequest(r, index, p, true)
 	}
 }
@@ -225,7 +226,7 @@ func (in *inside) planRoutes(r *repair, w *want) {
 			continue
 		}
 		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("remove the route to %s", have.to),
-			done: fmt.Sprintf("route to %s removed", have.to), harmless: unix.ESRCH})
+			done: change.RouteRemoved.Of(have.to), harmless: unix.ESRCH})
 		family := uint8(unix.AF_INET)
 		if have.to.Addr().Is6() {
 			family = unix.AF_INET6
@@ -251,7 +252,7 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	}
 	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
 		step{doing: fmt.Sprintf("add the route to %s", w.to),
-			done: fmt.Sprintf("route to %s added", w.to)})
+			done: change.RouteAdded.Of(w.to)})
 	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
 	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
 	r.Uint32(unix.RTA_PRIORITY, w.metric)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/port"
 )
@@ -13,14 +14,14 @@ import (
 func (d *Driver) finish(w *work, there port.Ports) {
 	res := w.result
 	if w.fresh {
-		res.Changed = append([]control.Change{control.Changed(control.ElementCreated, "created")}, res.Changed...)
+		res.Changed = append([]change.Change{change.ElementCreated.Of()}, res.Changed...)
 	} else {
 		for _, i := range w.made {
 			ifc := &w.want.interfaces[i]
 			if w.e.want != nil && !w.e.want.has(ifc.Key) {
-				w.done("port %s added", ifc.label)
+				w.did(change.PortAdded, ifc.label)
 			} else {
-				w.did(control.PortRestored, "port %s restored", ifc.label)
+				w.did(change.PortRestored, ifc.label)
 			}
 		}
 	}

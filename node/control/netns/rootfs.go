@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
 )
@@ -57,7 +58,7 @@ type elementFiles struct {
 	id   model.ID
 	// mend sets aside what an element put in the place of a directory that it must have. Without it, that is an error.
 	mend  bool
-	moved []string // what was set aside, in words
+	moved []change.Change // what was set aside
 	// damaged tells that the list of users is empty. Nobody empties it, so it was lost, and then other empty files were
 	// lost too.
 	damaged bool

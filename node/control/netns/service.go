@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/software"
 )
 
@@ -25,7 +25,7 @@ func (d *Driver) tellStopFailed(w *work) {
 		return
 	}
 	if words := software.Trouble(data); words != "" {
-		w.did(control.CommandFailed, "%s", words)
+		w.did(change.CommandFailed, words)
 	}
 	root.Remove(rel(software.StopFailed)) //nolint:errcheck // the next start does
 }

@@ -75,7 +75,7 @@ func stepUntil(t *testing.T, step func(context.Context, []control.Job) map[model
 		results = step(ctx, jobs)
 		for id, r := range results {
 			for _, c := range r.Changed {
-				said[id] = append(said[id], c.Words)
+				said[id] = append(said[id], c.String())
 			}
 		}
 		if done(results) {
@@ -275,7 +275,7 @@ func TestShiftsTakeTurns(t *testing.T) {
 	steps := func() (waiting, busy, counted int) {
 		for id, r := range step(t.Context(), jobs) {
 			for _, c := range r.Changed {
-				said[id] = append(said[id], c.Words)
+				said[id] = append(said[id], c.String())
 			}
 			if r.Message == waitsForTurn {
 				waiting++

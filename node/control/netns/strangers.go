@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -28,7 +29,7 @@ const strangerGroup = 0x706f6c79
 type clearing struct {
 	down  chan struct{} // all of them are down
 	ended chan struct{}
-	told  []string // what was done, for events; to be read when it has ended
+	told  []change.Change // what was done; to be read when it has ended
 }
 
 func closed(c chan struct{}) bool {
@@ -78,7 +79,7 @@ func (d *Driver) clearAll(ctx context.Context, todo []*work) {
 			defer namespace.Close()
 			if err := c.run(ctx, namespace, w.want, d.wake); err != nil && ctx.Err() == nil {
 				d.log.Warn("remove the devices that were made in an element", "element", w.job.ID, "error", err)
-				c.told = append(c.told, fmt.Sprintf("devices that were made in it are not all removed: %v", err))
+				c.told = append(c.told, change.DevicesStay.Of(err))
 			}
 			if !closed(c.down) {
 				close(c.down)
@@ -109,9 +110,7 @@ func (d *Driver) cleared(e *element) {
 	if e.clearing == nil || !closed(e.clearing.ended) {
 		return
 	}
-	for _, words := range e.clearing.told {
-		e.process.news = append(e.process.news, control.Changed(control.ElementChanged, "%s", words))
-	}
+	e.process.news = append(e.process.news, e.clearing.told...)
 	e.clearing = nil
 }
 
@@ -194,14 +193,13 @@ func unmark(conn *linux.Rtnetlink, w *want, strangers []*link) (gone []string, e
 }
 
 // tellGone says which devices were removed, each by itself if they are few.
-func tellGone(names []string) (told []string) {
+func tellGone(names []string) (told []change.Change) {
 	const few = 4
 	if len(names) > few {
-		return []string{fmt.Sprintf("%d devices that were made in it removed: %s and others", len(names),
-			strings.Join(names[:few-1], ", "))}
+		return []change.Change{change.DevicesRemoved.Of(strings.Join(names[:few-1], ", "), len(names))}
 	}
 	for _, name := range names {
-		told = append(told, fmt.Sprintf("device %s removed", name))
+		told = append(told, change.DeviceRemoved.Of(name))
 	}
 	return told
 }

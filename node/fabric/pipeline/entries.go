@@ -63,58 +63,38 @@ func (l Link) Target() uint32 { return uint32(l) }
 // LinkOf reads where the port's link ends.
 func LinkOf(p *Port) Link { return Link(atomic.LoadUint64(&p.Link)) }
 
-// Reasons are what drops are called, by their index in DropCount. What Uncaptured counts was not dropped: it is missing
-// in a capture.
-var Reasons = [...]string{
-	dropNowhere: "link ends nowhere",
-	dropDown:    "port is down",
-	dropGone:    "far port has no device",
-	dropOutput:  "header could not be written",
-	dropUnknown: NoPort,
-	dropSource:  NotThePeer,
-	dropLoss:    "loss",
-	dropMeter:   OverPackets,
-	dropPunts:   OverPunts,
-	dropCut:     Quarantined,
-	dropStale:   Stale,
-	dropTag:     Tagged,
-	dropCopies:  ByCopies,
-	dropNode:    ToTunnels,
-	dropPace:    TooCostly,
+// Drop is why a packet was dropped: its index in DropCount, which also counts what is Uncaptured. That was not dropped:
+// it is missing in a capture.
+type Drop int
+
+// DropQueue is the reason of drops that a queue counts, and no program: too much waits there for the link's bandwidth.
+const DropQueue Drop = -1
+
+// Drops are what drops are called, by their index in DropCount.
+var Drops = [...]string{
+	DropNowhere: "link ends nowhere",
+	DropDown:    "port is down",
+	DropGone:    "far port has no device",
+	DropOutput:  "header could not be written",
+	DropUnknown: "belongs to no port",
+	DropSource:  "not from the tunnel's far end",
+	DropLoss:    "loss",
+	DropMeter:   "more than the slice's packets a second",
+	DropPunts:   "more than the slice's punts a second",
+	DropCut:     "in quarantine",
+	DropStale:   "its port is gone",
+	DropTag:     "VLAN tag, or for bridges alone, at an edge that is no trunk",
+	DropCopies:  "sent by an interface that gets copies only",
+	DropNode:    "to a node's tunnels by an edge",
+	DropPace:    "its element's packets take too much of the node",
 }
 
-// TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
-const TooCostly = "its element's packets take too much of the node"
-
-// NoPort is the reason of drops of what came with a tunnel's number that no port here has, or from a device that is no
-// port.
-const NoPort = "belongs to no port"
-
-// NotThePeer is the reason of drops of what came through a tunnel from another address than its far end's.
-const NotThePeer = "not from the tunnel's far end"
-
-// Tagged is the reason of drops of frames with a VLAN tag, and of those for the next bridge alone (spanning trees,
-// LLDP), at an edge that is no trunk.
-const Tagged = "VLAN tag, or for bridges alone, at an edge that is no trunk"
-
-// ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
-const ToTunnels = "to a node's tunnels by an edge"
-
-// ByCopies is the reason of drops of what is sent by an interface that gets a mirror's copies.
-const ByCopies = "sent by an interface that gets copies only"
-
-// Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was
-// for.
-const Stale = "its port is gone"
-
-// Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
-const Quarantined = "in quarantine"
-
-// OverPackets is the reason of drops of what a network sends beyond its packets a second.
-const OverPackets = "more than the slice's packets a second"
-
-// OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
-const OverPunts = "more than the slice's punts a second"
+func (d Drop) String() string {
+	if d == DropQueue {
+		return "more than the link's bandwidth"
+	}
+	return Drops[d]
+}
 
 // Punts are what the reasons are called why the guest gets a packet of a router that forwards here, by their index in
 // RouterCount.

@@ -65,21 +65,21 @@ const (
 
 // Reasons of drops, by their index in DropCount.
 const (
-	dropNowhere = 0  // the link ends nowhere
-	dropDown    = 1  // the port that it should have gone to is down
-	dropGone    = 2  // the far port has no device
-	dropOutput  = 3  // the tunnel or VLAN header could not be written
-	dropUnknown = 4  // slot 0: from a device that is no port, or with a VNI of no port
-	dropSource  = 5  // from an address that is not the tunnel's other end
-	dropLoss    = 7  // the link's loss
-	dropMeter   = 8  // the network sends more packets a second than it may
-	dropPunts   = 9  // its routers would get more exceptional packets a second than they may
-	dropCut     = 10 // from or to an element in quarantine
-	dropStale   = 11 // slot 0: waited in a queue while its port went; the slot is another port's by now
-	dropTag     = 12 // a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk
-	dropCopies  = 13 // sent by an interface that gets copies only
-	dropNode    = 14 // to a node's tunnels, out of an edge
-	dropPace    = 15 // its element's packets cost the node more than they may
+	DropNowhere Drop = 0  // the link ends nowhere
+	DropDown    Drop = 1  // the port that it should have gone to is down
+	DropGone    Drop = 2  // the far port has no device
+	DropOutput  Drop = 3  // the tunnel or VLAN header could not be written
+	DropUnknown Drop = 4  // slot 0: from a device that is no port, or with a VNI of no port
+	DropSource  Drop = 5  // from an address that is not the tunnel's other end
+	DropLoss    Drop = 7  // the link's loss
+	DropMeter   Drop = 8  // the network sends more packets a second than it may
+	DropPunts   Drop = 9  // its routers would get more exceptional packets a second than they may
+	DropCut     Drop = 10 // from or to an element in quarantine
+	DropStale   Drop = 11 // slot 0: waited in a queue while its port went; the slot is another port's by now
+	DropTag     Drop = 12 // a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk
+	DropCopies  Drop = 13 // sent by an interface that gets copies only
+	DropNode    Drop = 14 // to a node's tunnels, out of an edge
+	DropPace    Drop = 15 // its element's packets cost the node more than they may
 )
 
 const (

@@ -392,18 +392,18 @@ func (b bench) counted(slot uint32, want TrafficCount) {
 	}
 }
 
-func (b bench) dropped(slot uint32, reason string, want uint64) {
+func (b bench) dropped(slot uint32, reason Drop, want uint64) {
 	b.Helper()
 	values, processors, err := PerCPU[DropCount](b.Drops, int(slot)+1)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i, text := range Reasons {
+	for i, text := range Drops {
 		var n uint64
 		for _, v := range values[int(slot)*processors:] {
 			n += v.Packets[i]
 		}
-		if text == reason && n != want || text != reason && n != 0 {
+		if Drop(i) == reason && n != want || Drop(i) != reason && n != 0 {
 			b.Errorf("slot %d: %d dropped as %q", slot, n, text)
 		}
 	}
@@ -412,7 +412,7 @@ func (b bench) dropped(slot uint32, reason string, want uint64) {
 func TestUnknownDevice(t *testing.T) {
 	b := newBench(t)
 	b.expect(b.FromPort, frame(far), shot, nil)
-	b.dropped(0, "belongs to no port", 1)
+	b.dropped(0, DropUnknown, 1)
 }
 
 func TestLocal(t *testing.T) {
@@ -420,7 +420,7 @@ func TestLocal(t *testing.T) {
 	b.put(b.Devices, uint32(lo), uint32(1))
 	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Local, 0, 2))}
 	b.expect(b.FromPort, frame(far), shot, nil)
-	b.dropped(1, "far port has no device", 1)
+	b.dropped(1, DropGone, 1)
 	for _, mac := range []uint64{0, MAC(far), MAC(element)} { // any; addressed to it; not addressed to it
 		for _, flags := range []uint32{0, Queue} {
 			b.Ports[2] = Port{Ifindex: 9, Mac: mac, Flags: flags}
@@ -429,7 +429,7 @@ func TestLocal(t *testing.T) {
 	}
 	b.counted(1, TrafficCount{RxPackets: 7, RxBytes: 7 * 64})
 	b.counted(2, TrafficCount{TxPackets: 6, TxBytes: 6 * 64})
-	b.dropped(2, "", 0)
+	b.dropped(2, DropQueue, 0)
 }
 
 func TestDown(t *testing.T) {
@@ -438,7 +438,7 @@ func TestDown(t *testing.T) {
 	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Local, 0, 2))}
 	b.Ports[2] = Port{Ifindex: 9, Flags: Down}
 	b.expect(b.FromPort, frame(far), shot, nil)
-	b.dropped(1, "port is down", 1)
+	b.dropped(1, DropDown, 1)
 	b.counted(2, TrafficCount{})
 }
 
@@ -451,12 +451,12 @@ func TestCut(t *testing.T) {
 		b.Ports[2] = Port{Ifindex: 9, Flags: flags}
 		b.expect(b.FromPort, frame(far), shot, frame(far))
 	}
-	b.dropped(1, Quarantined, 5)
+	b.dropped(1, DropCut, 5)
 	for _, link := range []Link{NewLink(Local, 0, 2), NewLink(Edge, 0, 9), NewLink(Tunnel, 5, 3)} {
 		b.Ports[1], b.Ports[2] = Port{Ifindex: lo, Link: uint64(link), Flags: Cut | Metered}, Port{Ifindex: 9}
 		b.expect(b.FromPort, frame(far), shot, frame(far))
 	}
-	b.dropped(1, Quarantined, 8)
+	b.dropped(1, DropCut, 8)
 	b.counted(2, TrafficCount{})
 	b.Ports[1].Flags = 0
 	b.Ports[1].Link = uint64(NewLink(Local, 0, 2))
@@ -468,10 +468,10 @@ func TestNowhere(t *testing.T) {
 	b.put(b.Devices, uint32(lo), uint32(1))
 	b.Ports[1] = Port{Ifindex: lo}
 	b.expect(b.FromPort, frame(far), shot, nil)
-	b.dropped(1, "link ends nowhere", 1)
+	b.dropped(1, DropNowhere, 1)
 	b.Ports[1].Link = uint64(NewLink(9, 0, 2)) // of no kind that there is
 	b.expect(b.FromPort, frame(far), shot, nil)
-	b.dropped(1, "link ends nowhere", 2)
+	b.dropped(1, DropNowhere, 2)
 }
 
 func TestToTunnel(t *testing.T) {
@@ -479,10 +479,10 @@ func TestToTunnel(t *testing.T) {
 	b.put(b.Devices, uint32(lo), uint32(1))
 	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Tunnel, 5, 3))}
 	b.expect(b.FromPort, frame(far), shot, nil) // no tunnel device, no peer
-	b.dropped(1, "header could not be written", 1)
+	b.dropped(1, DropOutput, 1)
 	b.Ports[0].Ifindex = 9
 	b.expect(b.FromPort, frame(far), shot, nil) // no peer
-	b.dropped(1, "header could not be written", 2)
+	b.dropped(1, DropOutput, 2)
 	for _, peer := range []string{"192.0.2.1", "2001:db8::1"} {
 		b.Peers[3] = NewPeer(netip.MustParseAddr(peer))
 		b.expect(b.FromPort, frame(far), redirect, frame(far))
@@ -492,7 +492,7 @@ func TestToTunnel(t *testing.T) {
 func TestFromTunnelWithoutKey(t *testing.T) {
 	b := newBench(t)
 	b.expect(b.FromTunnel, frame(far), shot, nil)
-	b.dropped(0, "belongs to no port", 1)
+	b.dropped(0, DropUnknown, 1)
 }
 
 func TestToEdge(t *testing.T) {
@@ -522,7 +522,7 @@ func TestFromEdge(t *testing.T) {
 	b.counted(2, TrafficCount{TxPackets: 1, TxBytes: 64})
 	b.Ports[2].Ifindex = 0
 	b.expect(b.FromEdge, frame(far), shot, nil)
-	b.dropped(2, "far port has no device", 1)
+	b.dropped(2, DropGone, 1)
 }
 
 // TestTagsAtEdges gives the programs of edges frames whose tags are in the frame; those beside it are TestEdgeTags' of
@@ -542,7 +542,7 @@ func TestTagsAtEdges(t *testing.T) {
 				t.Errorf("VLAN %d: %s went out", vlan, name)
 			}
 			dropped++
-			b.dropped(1, Tagged, dropped)
+			b.dropped(1, DropTag, dropped)
 		}
 		if verdict, out := b.run(b.FromPort, frame(far, 0x81, 0, 0x60, 0)); verdict != redirect || vlan == 0 &&
 			!bytes.Equal(out[:14], frame(far)[:14]) {
@@ -560,7 +560,7 @@ func TestTagsAtEdges(t *testing.T) {
 	b.Ports[2] = Port{Ifindex: 9, Link: uint64(NewLink(Edge, 0, lo))}
 	b.expect(b.FromEdge, frame(far, tags["C"]...), unspec, frame(far, tags["C"]...)) // the host's
 	b.expect(b.FromEdge, frame(far, tags["C in none"]...), shot, nil)
-	b.dropped(2, Tagged, 1)
+	b.dropped(2, DropTag, 1)
 	b.Ports[2].Flags = Trunk
 	for _, tag := range tags {
 		b.expect(b.FromEdge, frame(far, tag...), redirect, frame(far, tag...))

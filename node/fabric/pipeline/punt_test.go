@@ -57,8 +57,8 @@ func TestPuntMeter(t *testing.T) {
 			}
 		}
 	}
-	l.dropped(1, OverPunts, 20) // at the port that sent them
-	l.dropped(11, OverPunts, 2)
+	l.dropped(1, DropPunts, 20) // at the port that sent them
+	l.dropped(11, DropPunts, 2)
 	l.PuntMeters[1] = Meter{}
 	l.Routers[1].Meter = 0
 	in := ipv4("10.1.1.1", ends)

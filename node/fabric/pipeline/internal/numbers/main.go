@@ -15,15 +15,15 @@ import (
 	"strings"
 )
 
-// groups are C's names, by how they begin, and what becomes of that beginning in Go.
-var groups = []struct{ c, goes, doc string }{
-	{"LINK_", "", "What a Link ends at."},
-	{"PORT_", "", "Flags of a Port. The last is of its Snap, whose other bits are captures'."},
-	{"DRIVER_", "Driver", "Flags of a Driver."},
-	{"STEER_", "To", "What a Router's On says of the router's transit packets."},
-	{"PUNT_", "Punt", "Reasons why the guest gets a packet, by their index in RouterCount."},
-	{"DROP_", "drop", "Reasons of drops, by their index in DropCount."},
-	{"UNCAPTURED", "Uncaptured", ""},
+// groups are C's names, by how they begin, what becomes of that beginning in Go, and their type.
+var groups = []struct{ c, goes, kind, doc string }{
+	{"LINK_", "", " Kind", "What a Link ends at."},
+	{"PORT_", "", "", "Flags of a Port. The last is of its Snap, whose other bits are captures'."},
+	{"DRIVER_", "Driver", "", "Flags of a Driver."},
+	{"STEER_", "To", "", "What a Router's On says of the router's transit packets."},
+	{"PUNT_", "Punt", "", "Reasons why the guest gets a packet, by their index in RouterCount."},
+	{"DROP_", "Drop", " Drop", "Reasons of drops, by their index in DropCount."},
+	{"UNCAPTURED", "Uncaptured", "", ""},
 }
 
 // spelled are names that are not spelled as words.
@@ -63,15 +63,11 @@ func numbers(header string) ([]byte, error) {
 			if err != nil || value.Value == nil || value.Value.Kind() != constant.Int {
 				return nil, fmt.Errorf("%s is %q: want a number", m[1], m[2])
 			}
-			kind := ""
-			if g.c == "LINK_" {
-				kind = " Kind"
-			}
 			comment := ""
 			if m[3] != "" {
 				comment = " // " + m[3]
 			}
-			lines = append(lines, fmt.Sprintf("\t%s%s = %s%s\n", name(m[1], g.c, g.goes), kind,
+			lines = append(lines, fmt.Sprintf("\t%s%s = %s%s\n", name(m[1], g.c, g.goes), g.kind,
 				suffix.ReplaceAllString(m[2], "$1"), comment))
 		}
 		if len(lines) == 0 {
