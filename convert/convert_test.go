@@ -122,6 +122,13 @@ func TestSmallThings(t *testing.T) {
 		{netlabHead + "nodes: [a, b]\nmodule: [isis]\nisis.type: level-1\n", "isis: {level: 1}"},
 		{netlabHead + "nodes: [a, b]\nmodule: [ospf]\naddressing.p2p.ipv6: 2001:db8::/48\n", "ospf6: {}"},
 		{netlabHead + "nodes: [a, b, c]\nmodule: [bgp]\nbgp.as_list: {65001: {members: [a, b], rr: [a]}}\n", "bgp: {as: 65001}"},
+		{"groups: {_auto_create: true, x: {members: [a, b]}, all: {members: [x]}}\nlinks: [a-b]\n", "routers: [a, b]\nlinks:\n  - a -- b\n"},
+		{"groups: {x: {members: [a, b]}, y: {_auto_create: true, members: [b, c]}}\nlinks: [b-c]\n", "routers: [b, c]\n"},
+		{netlabHead + "nodes: [a, b, c]\nlinks:\n- {a: , b: , prefix: 10.3.0.0/24}\n- {b: , c: , prefix: 10.3.0.0/24}\n", "5: the prefix 10.3.0.0/24 is another link's, too"},
+		{netlabHead + "nodes: [a, b, c]\nlinks:\n- {a: , b: , c: , prefix: 10.3.0.0/30}\n", "4: the prefix 10.3.0.0/30 has no room for 3 interfaces"},
+		{netlabHead + "nodes: [a, b]\nlinks:\n- {a: , b: , prefix: 10.3.0.0/31}\n", "a -- b: {prefixes: [10.3.0.0/31]}"},
+		{netlabHead + "nodes: [a, b]\nlinks:\n- {a: , b: , tc: {delay: 2, jitter: 13}}\n", "4: the jitter 13ms is more than the delay 2ms"},
+		{netlabHead + "nodes: {a: {loopback.ipv4: 10.9.9.9/32}, b: {loopback.ipv4: 10.9.9.9/32}}\n", "2: node b: the address 10.9.9.9 is given twice"},
 		{netlabHead + "nodes: {a: {role: bridge}, b: {device: linux, role: router}}\n", "routers:\n  b: {software: static}\nswitches: [a]\n"},
 	} {
 		result, err := Read("lab", []byte(c.text), allWords, nil)

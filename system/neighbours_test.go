@@ -84,14 +84,18 @@ func TestNoisyNeighbours(t *testing.T) {
 		p.run("delete", "quiet")
 		return took, still
 	}
-	var usual []time.Duration
-	for range 5 {
-		took, _ := apply(func() bool { return false })
-		usual = append(usual, took)
+	most := func() time.Duration {
+		t.Helper()
+		var usual []time.Duration
+		for range 5 {
+			took, _ := apply(func() bool { return false })
+			usual = append(usual, took)
+		}
+		slices.Sort(usual)
+		t.Logf("an apply takes %v", usual)
+		return 2*usual[len(usual)/2] + 500*time.Millisecond
 	}
-	slices.Sort(usual)
-	limit := 2*usual[len(usual)/2] + 500*time.Millisecond
-	t.Logf("an apply takes %v", usual)
+	limit := most()
 	besides := func(what string, begin func(), going func() bool, end func()) {
 		t.Helper()
 		for try := 1; ; try++ {
@@ -105,6 +109,9 @@ func TestNoisyNeighbours(t *testing.T) {
 			if try == 3 {
 				t.Errorf("beside %s an apply takes %v: want at most %v", what, took, limit)
 				return
+			}
+			if took > limit { // the machine may have more to do for others than it had
+				limit = max(limit, most())
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func (r *reader) link(item, outer *lab.Node) {
 		r.notes.Add(item.Line, "a link of type %s is not carried over", kind)
 		return
 	}
-	prefixes, none := r.prefixes(get("prefix"))
+	prefixes, none := r.prefixes(get("prefix"), len(ends))
 	settings := r.shape(get("mtu"), get("tc"))
 	bridged := slices.ContainsFunc(ends, func(e attachment) bool { return e.node.is == "switches" })
 	if len(ends) == 2 && (kind != "lan" && kind != "stub" || bridged) {
@@ -148,8 +148,8 @@ func (r *reader) split(text string) (names []string) {
 	return names
 }
 
-// prefixes are those of a link; none tells that it shall have no addresses.
-func (r *reader) prefixes(v *lab.Node) (all []any, none bool) {
+// prefixes are those of a link with so many interfaces; none tells that it shall have no addresses.
+func (r *reader) prefixes(v *lab.Node, ends int) (all []any, none bool) {
 	switch {
 	case v == nil:
 		return nil, false
@@ -159,25 +159,40 @@ func (r *reader) prefixes(v *lab.Node) (all []any, none bool) {
 		r.notes.Rest(v, "the prefix", "ipv4", "ipv6")
 		for _, key := range []string{"ipv4", "ipv6"} {
 			if p := v.Get(key); p != nil {
-				more, _ := r.prefix(p)
+				more, _ := r.prefix(p, ends)
 				all = append(all, more...)
 			}
 		}
 		return all, false
 	}
 	if named := r.root.Get("prefix").Get(v.Text); named != nil && named.Kind == lab.Mapping {
-		return r.prefixes(named)
+		return r.prefixes(named, ends)
 	}
-	return r.prefix(v)
+	return r.prefix(v, ends)
 }
 
-func (r *reader) prefix(v *lab.Node) ([]any, bool) {
+func (r *reader) prefix(v *lab.Node, ends int) ([]any, bool) {
 	p, err := netip.ParsePrefix(v.Text)
 	if err != nil {
 		r.notes.Add(v.Line, "the prefix %q is not understood; the link gets one of the pools", v.Text)
 		return nil, false
 	}
-	return []any{p.Masked().String()}, false
+	p = p.Masked()
+	host := p.Addr().BitLen() - p.Bits()
+	fits := host > 30 || host > 0 && ends <= 1<<host // an IPv4 subnet of more than two keeps its first and last address
+	if p.Addr().Is4() && host > 1 && host <= 30 {
+		fits = ends <= 1<<host-2
+	}
+	switch {
+	case !fits:
+		r.notes.Add(v.Line, "the prefix %s has no room for %d interfaces; the link gets one of the pools", p, ends)
+		return nil, false
+	case slices.ContainsFunc(r.prefixed, p.Overlaps):
+		r.notes.Add(v.Line, "the prefix %s is another link's, too; the link gets one of the pools", p)
+		return nil, false
+	}
+	r.prefixed = append(r.prefixed, p)
+	return []any{p.String()}, false
 }
 
 // shape is what a link does to packets.
@@ -194,6 +209,7 @@ func (r *reader) shape(mtu, tc *lab.Node) *lab.Map {
 		return settings
 	}
 	r.notes.Rest(tc, "the link's tc", "delay", "jitter", "loss", "rate")
+	var delay, jitter time.Duration
 	for _, p := range tc.Pairs {
 		text := p.Value.String()
 		switch p.Key {
@@ -203,6 +219,11 @@ func (r *reader) shape(mtu, tc *lab.Node) *lab.Map {
 			}
 			if d, err := time.ParseDuration(text); err == nil && d >= 0 && d <= time.Minute {
 				settings.Set(p.Key, d.String())
+				if p.Key == "jitter" {
+					jitter = d
+				} else {
+					delay = d
+				}
 			} else {
 				r.notes.Add(p.Line, "the %s %q is not understood", p.Key, text)
 			}
@@ -220,6 +241,10 @@ func (r *reader) shape(mtu, tc *lab.Node) *lab.Map {
 				r.notes.Add(p.Line, "the rate %q is no number of kbit/s from 8 on", text)
 			}
 		}
+	}
+	if jitter > delay {
+		r.notes.Add(tc.Line, "the jitter %s is more than the delay %s and is left out", jitter, delay)
+		settings.Drop("jitter")
 	}
 	return settings
 }
@@ -266,7 +291,9 @@ func (r *reader) end(a attachment) string {
 			r.notes.Add(v.Line, "%s: %s %q is none with a prefix length; it gets one of its link", what, key, v.Text)
 			continue
 		}
-		addresses = append(addresses, p.String())
+		if r.take(v.Line, what, p.Addr()) {
+			addresses = append(addresses, p.String())
+		}
 	}
 	switch {
 	case len(addresses) == 1:

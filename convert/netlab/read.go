@@ -12,7 +12,22 @@ import (
 // Is tells whether a file is one of netlab's.
 func Is(root *lab.Node) bool {
 	n := root.Get("nodes")
-	return n != nil && (n.Kind == lab.List || n.Kind == lab.Mapping) && !root.Has("network") && !root.Has("topology")
+	return (n != nil && (n.Kind == lab.List || n.Kind == lab.Mapping) || makesNodes(root.Get("groups"))) &&
+		!root.Has("network") && !root.Has("topology")
+}
+
+// autoCreate is the key by which the members of groups are nodes, without being among the nodes.
+const autoCreate = "_auto_create"
+
+// makesNodes tells whether the members of the groups, or of one of them, are nodes.
+func makesNodes(groups *lab.Node) bool {
+	return groups != nil && slices.ContainsFunc(groups.Pairs, func(p lab.Pair) bool {
+		return p.Key == autoCreate && isTrue(p.Value) || isTrue(p.Value.Get(autoCreate))
+	})
+}
+
+func isTrue(n *lab.Node) bool {
+	return n != nil && n.Kind == lab.Scalar && strings.EqualFold(n.Text, "true")
 }
 
 type reader struct {
@@ -24,7 +39,9 @@ type reader struct {
 	nodes    []*node
 	links    []any
 	lans     int
-	ipv6     bool // the lab has it
+	ipv6     bool                // the lab has it
+	prefixed []netip.Prefix      // of links
+	given    map[netip.Addr]bool // of interfaces and loopbacks
 }
 
 // node is one of the file's.
@@ -40,7 +57,8 @@ type node struct {
 // Read makes a document of the file, and notes what it could not carry over.
 func Read(root *lab.Node, words lab.Words) (*lab.Map, []lab.Note) {
 	root.ExpandDots()
-	r := &reader{notes: &lab.Notes{}, root: root, words: words, doc: &lab.Map{}, elements: map[string]*lab.Map{}}
+	r := &reader{notes: &lab.Notes{}, root: root, words: words, doc: &lab.Map{}, elements: map[string]*lab.Map{},
+		given: map[netip.Addr]bool{}}
 	name := root.Get("name")
 	if name.String() == "" {
 		name = &lab.Node{Line: root.Line, Text: "lab"}
@@ -151,7 +169,7 @@ func mentionsIPv6(n *lab.Node) bool {
 }
 
 func (r *reader) addNodes() {
-	nodes := r.root.Get("nodes")
+	nodes, groups := r.root.Get("nodes"), r.root.Get("groups")
 	add := func(name string, line int, data *lab.Node) {
 		n := &node{name: r.notes.Name(line, "node", name), line: line, data: data, said: &lab.Map{}}
 		if name == "" || r.find(n.name) != nil {
@@ -159,6 +177,9 @@ func (r *reader) addNodes() {
 			return
 		}
 		r.nodes = append(r.nodes, n)
+	}
+	if nodes == nil {
+		nodes = &lab.Node{}
 	}
 	for _, item := range nodes.Items {
 		if item.Kind == lab.Scalar {
@@ -170,14 +191,26 @@ func (r *reader) addNodes() {
 	for _, p := range nodes.Pairs {
 		add(p.Key, p.Line, p.Value)
 	}
+	if groups != nil {
+		for _, p := range groups.Pairs {
+			if !isTrue(groups.Get(autoCreate)) && !isTrue(p.Value.Get(autoCreate)) {
+				continue
+			}
+			for _, m := range members(p) {
+				if !groups.Has(m.Text) && r.named(m.Text) == nil {
+					add(m.Text, m.Line, nil)
+				}
+			}
+		}
+	}
 	for _, n := range r.nodes {
 		n.groups = r.groupsOf(n)
 		r.kind(n)
 		r.settings(n)
 	}
-	if g := r.root.Get("groups"); g != nil {
-		for _, p := range g.Pairs {
-			r.notes.Rest(p.Value, "the group "+p.Key, "members", "device", "module", "node_data", "role")
+	if groups != nil {
+		for _, p := range groups.Pairs {
+			r.notes.Rest(p.Value, "the group "+p.Key, "members", "device", "module", "node_data", "role", autoCreate)
 		}
 	}
 }
@@ -191,6 +224,14 @@ func (r *reader) find(name string) *node {
 	return nil
 }
 
+// members are a group's.
+func members(p lab.Pair) []*lab.Node {
+	if p.Value.Kind == lab.List {
+		return p.Value.Strings()
+	}
+	return p.Value.Get("members").Strings()
+}
+
 // groupsOf are the groups that a node is in, those first that it is in by itself.
 func (r *reader) groupsOf(n *node) (all []*lab.Node) {
 	groups := r.root.Get("groups")
@@ -201,14 +242,8 @@ func (r *reader) groupsOf(n *node) (all []*lab.Node) {
 	for _, g := range n.data.Get("group").Strings() {
 		names = append(names, g.Text)
 	}
-	is := func(members *lab.Node, name string) bool {
-		return slices.ContainsFunc(members.Strings(), func(m *lab.Node) bool { return m.Text == name })
-	}
-	members := func(p lab.Pair) *lab.Node {
-		if p.Value.Kind == lab.List {
-			return p.Value
-		}
-		return p.Value.Get("members")
+	is := func(members []*lab.Node, name string) bool {
+		return slices.ContainsFunc(members, func(m *lab.Node) bool { return m.Text == name })
 	}
 	for _, p := range groups.Pairs {
 		if is(members(p), n.name) && !slices.Contains(names, p.Key) {
@@ -313,15 +348,30 @@ func (r *reader) settings(n *node) {
 			if v == nil {
 				continue
 			}
-			if p, err := netip.ParsePrefix(v.Text); err == nil {
-				n.said.Append("loopback", p.String())
-			} else if a, err := netip.ParseAddr(v.Text); err == nil {
-				n.said.Append("loopback", a.String())
-			} else {
+			p, err := netip.ParsePrefix(v.Text)
+			a := p.Addr()
+			if err != nil {
+				a, err = netip.ParseAddr(v.Text)
+			}
+			switch {
+			case err != nil:
 				r.notes.Add(v.Line, "%s: the loopback address %q is not understood", what, v.Text)
+			case r.take(v.Line, what, a):
+				n.said.Append("loopback", v.Text)
 			}
 		}
 	}
+}
+
+// take notes an address as somebody's. It returns false, and tells, where it is one already: an address belongs to one
+// interface here.
+func (r *reader) take(line int, what string, a netip.Addr) bool {
+	if r.given[a] {
+		r.notes.Add(line, "%s: the address %s is given twice in this lab; this one is not carried over", what, a)
+		return false
+	}
+	r.given[a] = true
+	return true
 }
 
 // strictly is the node's name in the file if there is such a node.
