@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,28 +140,47 @@ func (c *CLI) readLab(path string) (name string, data []byte, read func(string) 
 		data, err = io.ReadAll(io.LimitReader(c.In, importMost))
 		return "standard input", data, nil, err
 	}
-	file := func(path string) ([]byte, error) {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s is no regular file", path)
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, importMost))
+	if data, err = readRegular(path, os.Stat, os.OpenFile); err != nil {
+		return path, nil, nil, err
 	}
-	data, err = file(path)
-	return path, data, func(named string) ([]byte, error) {
-		if !filepath.IsAbs(named) {
-			named = filepath.Join(filepath.Dir(path), named)
+	return path, data, func(named string) ([]byte, error) { return readBeside(path, named) }, nil
+}
+
+// readBeside reads what a lab names. A lab may be somebody else's, so nothing outside of its directory is looked into,
+// over links neither; `apply` refuses it as well.
+func readBeside(lab, named string) ([]byte, error) {
+	dir, err := filepath.Abs(filepath.Dir(lab))
+	if err != nil {
+		return nil, err
+	}
+	if filepath.IsAbs(named) {
+		if named, err = filepath.Rel(dir, named); err != nil {
+			return nil, err
 		}
-		return file(named)
-	}, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readRegular(named, root.Stat, root.OpenFile)
+}
+
+func readRegular(path string, stat func(string) (fs.FileInfo, error),
+	open func(string, int, fs.FileMode) (*os.File, error)) ([]byte, error) {
+	info, err := stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := open(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, importMost))
 }
 
 // fileWords are those that files of this version have: whatever a file with it is read.

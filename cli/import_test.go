@@ -75,6 +75,33 @@ func TestImport(t *testing.T) {
 var inlineCommand = regexp.MustCompile("(?m)`polyplane ([^`]+)`|^polyplane (.+)$")
 
 // TestComingFrom: each command of docs/coming-from.md exists, with the flags that it has there.
+// A lab may be somebody else's: what it names outside of its directory is not looked into.
+func TestImportLooksBesideTheLabOnly(t *testing.T) {
+	outer := t.TempDir()
+	dir := filepath.Join(outer, "lab")
+	secret := filepath.Join(outer, "secret")
+	conf := "interface eth1\n ip address 10.77.0.1/24\n"
+	for _, err := range []error{os.Mkdir(dir, 0o700), os.WriteFile(secret, []byte(conf), 0o600),
+		os.WriteFile(filepath.Join(dir, "own"), []byte(conf), 0o600), os.Symlink(secret, filepath.Join(dir, "link"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for named, read := range map[string]bool{"own": true, filepath.Join(dir, "own"): true, "../secret": false,
+		secret: false, "link": false, "../lab/own": false, "/proc/self/environ": false} {
+		file := filepath.Join(dir, "lab.clab.yml")
+		text := "name: x\ntopology:\n  nodes:\n    r1: {kind: linux, image: frr, binds: [\"" + named + ":/etc/frr/frr.conf\"]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, told, code := runImport(t, "import", file)
+		if code != ExitOK || strings.Contains(out, "10.77.0.1") != read ||
+			strings.Contains(told, "node r1: its configuration cannot be read: ") == read {
+			t.Errorf("%s: %d\n%s\n%s", named, code, out, told)
+		}
+	}
+}
+
 func TestComingFrom(t *testing.T) {
 	page, err := os.ReadFile("../docs/coming-from.md")
 	if err != nil {
