@@ -165,15 +165,16 @@ func serial() *big.Int {
 // counts. The certificate is good for clients only. It comes with the authority's, in PEM.
 func (a *Authority) SignNode(request []byte, node Node) ([]byte, error) {
 	csr, err := x509.ParseCertificateRequest(request)
-	if err == nil {
-		err = csr.CheckSignature()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("the certificate request is not right: %w", err)
 	}
+	// What kind of key it is comes first: one of RSA may be so large that its signature takes minutes to check.
 	key, ok := csr.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
 		return nil, errors.New("the certificate request is wrong: an ECDSA key with P-256 is expected")
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the certificate request is not right: %w", err)
 	}
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial(),

@@ -22,8 +22,8 @@ type Images interface {
 	AddImage(ctx context.Context, id, name string, content io.Reader) (model.Image, error)
 	// RemoveImage removes an image, or one of its names, and returns which it was.
 	RemoveImage(ctx context.Context, of string) (model.Image, error)
-	// ReadImage opens an image.
-	ReadImage(id string) (*os.File, error)
+	// ReadImage opens an image for a node.
+	ReadImage(node, id string) (*os.File, error)
 }
 
 // maxImage is how many bytes of an image are taken, whoever sends them. What an owner may have the quota says.
@@ -77,7 +77,7 @@ func (s *Server) imageRoutes(api huma.API) {
 	op.Responses = map[string]*huma.Response{"200": {Description: "a stream",
 		Content: map[string]*huma.MediaType{"application/x-tar": {}}}}
 	s.stream(api, op, func(w http.ResponseWriter, r *http.Request) error {
-		f, err := s.images.ReadImage(r.PathValue("image"))
+		f, err := s.images.ReadImage(r.PathValue("node"), r.PathValue("image"))
 		if err != nil {
 			return err
 		}

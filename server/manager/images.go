@@ -157,10 +157,36 @@ func (s *shelf) RemoveImage(ctx context.Context, of string) (model.Image, error)
 	return is, imageProblem(err)
 }
 
-// ReadImage opens an image for a node.
-func (s *shelf) ReadImage(id string) (*os.File, error) {
+// ReadImage opens an image for a node. One that joined gets those of elements that are placed on it: whoever knows the
+// ID of an image, as of one that is public elsewhere, must not learn by it that somebody has the image here.
+func (s *shelf) ReadImage(node, id string) (*os.File, error) {
+	if !s.needs(node, id) {
+		return nil, api.NotFound("there is no image %s for node %s: no element that is placed there is made from it",
+			model.ShortImage(id), node)
+	}
 	f, err := s.kept.Read(id)
 	return f, imageProblem(err)
+}
+
+// needs tells whether an element on a node is made from an image; of this machine's own nodes it is not asked.
+func (s *shelf) needs(node, id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if n := s.nodes[node]; n == nil || !n.Joined {
+		return true
+	}
+	for _, n := range s.networks {
+		if n.damaged != nil {
+			continue
+		}
+		for i := range n.record.Network.Elements {
+			e := &n.record.Network.Elements[i]
+			if _, is := model.SplitImage(e.Image); is == id && n.record.Assigned.Placement.Elements[e.Name] == node {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // collectEvery is how often images without a name are looked at that a network may have ceased to use.

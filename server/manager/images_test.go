@@ -88,7 +88,7 @@ func TestImagesOfNetworks(t *testing.T) {
 	f.stop()
 	f = start(t, dir, substrateOf(1))
 	f.images.collect(t.Context())
-	if kept, err := f.images.ReadImage(one); err != nil {
+	if kept, err := f.images.ReadImage("n1", one); err != nil {
 		t.Errorf("an image without a name that networks use is gone: %v", err)
 	} else if data, err := io.ReadAll(kept); !bytes.Equal(data, first) || errors.Join(err, kept.Close()) != nil {
 		t.Errorf("it is read as %d bytes (%v)", len(data), err)
@@ -139,7 +139,7 @@ func TestImagesOfNetworks(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // the loop lets go of them
 	}
 	f.images.collect(t.Context())
-	if _, err := f.images.ReadImage(one); err == nil {
+	if _, err := f.images.ReadImage("n1", one); err == nil {
 		t.Error("what nobody uses or names is there")
 	}
 	if _, err := f.images.RemoveImage(t.Context(), "theirs"); err != nil {
@@ -167,7 +167,7 @@ func TestQuotaOfImages(t *testing.T) {
 		!strings.Contains(err.Error(), "user ann's quota of images is 12MiB: with this image of") {
 		t.Errorf("beyond the quota: %v", err)
 	}
-	if _, err := f.images.ReadImage(two); err == nil {
+	if _, err := f.images.ReadImage("n1", two); err == nil {
 		t.Error("what was refused is kept")
 	}
 	// Another name for what is there takes nothing, and administrators have no bound.
