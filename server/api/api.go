@@ -13,6 +13,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/polyplane/polyplane/wire/decoding"
 )
 
 // maxBody bounds a request's body, in bytes: the largest network, with all the configuration that it may have.
@@ -93,7 +95,7 @@ func config() huma.Config {
 
 // decodeStrictly refuses fields that are not known: what a request says and we would not do must not pass silently.
 func decodeStrictly(data []byte, v any) error {
-	if err := checkMeasure(data, reflect.TypeOf(v).Elem()); err != nil {
+	if err := decoding.Check(data, reflect.TypeOf(v).Elem()); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -14,6 +15,34 @@ import (
 type agents struct {
 	// reach tells how the agents are reached that are there, and why the others are not, by node.
 	reach func() (dials map[string]api.Dial, silent map[string]string)
+	asked *oneEach
+}
+
+// oneEach lets one at a time ask a node: what a hostile node answers takes memory, however many ask at once.
+type oneEach struct {
+	mu    sync.Mutex
+	nodes map[string]chan struct{} // by name, a token in it while somebody asks
+}
+
+// enter waits for the turn to ask a node; leave gives it to the next.
+func (o *oneEach) enter(ctx context.Context, node string) (leave func(), err error) {
+	o.mu.Lock()
+	busy := o.nodes[node]
+	if busy == nil {
+		busy = make(chan struct{}, 1)
+		o.nodes[node] = busy
+	}
+	o.mu.Unlock()
+	select {
+	case busy <- struct{}{}:
+		return func() { <-busy }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it has not answered others who asked before: %w", ctx.Err())
+	}
+}
+
+func newAgents(reach func() (map[string]api.Dial, map[string]string)) agents {
+	return agents{reach, &oneEach{nodes: map[string]chan struct{}{}}}
 }
 
 // keptWithin is how long a node may take to say what it was told to have.
@@ -29,7 +58,12 @@ func (a agents) ask(ctx context.Context, call func(ctx context.Context, node str
 	each(dials, func(name string, dial api.Dial) {
 		agent := client.NewAgent(dial, name)
 		defer agent.Close()
-		if err := call(ctx, name, agent); err != nil {
+		leave, err := a.asked.enter(ctx, name)
+		if err == nil {
+			err = call(ctx, name, agent)
+			leave()
+		}
+		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			silent[name] = reasonOf(err.Error()) // in it may be the agent's own words

@@ -55,12 +55,12 @@ func (n *trashNode) agents(t *testing.T) agents {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return agents{func() (map[string]api.Dial, map[string]string) {
+	return newAgents(func() (map[string]api.Dial, map[string]string) {
 		return map[string]api.Dial{"n1": func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
 		}}, map[string]string{}
-	}}
+	})
 }
 
 // An owner sees, and gets back, what was the owner's. Only an administrator gets back what nobody noted the owner of,

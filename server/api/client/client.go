@@ -14,12 +14,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/wire/decoding"
 )
 
 // Client speaks to the manager of one instance. It may be used by several goroutines at once.
@@ -33,11 +35,11 @@ type Client struct {
 	// for.
 	lock     string
 	patience time.Duration
-	// most bounds answers that are no streams, in bytes; zero bounds nothing.
+	// most bounds answers that are no streams, in bytes, and what decoding them may take; zero bounds nothing.
 	most int64
 }
 
-// maxAgentAnswer is how long an agent's answer to the manager may be, in bytes: 50,000 probes' has some 15 MB.
+// maxAgentAnswer is how long an agent's answer may be, in bytes: what a node was told to have may be as long.
 const maxAgentAnswer = 64 << 20
 
 // New returns a client of the instance. It connects when it is first used.
@@ -275,6 +277,12 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 
 // do sends a request and decodes the answer into out, unless that is nil.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	return c.within(ctx, method, path, query, in, out, c.most)
+}
+
+// within is do, for an answer of so many bytes at most that may come from a program of somebody else's. Zero bounds
+// nothing.
+func (c *Client) within(ctx context.Context, method, path string, query url.Values, in, out any, most int64) error {
 	resp, err := c.open(ctx, method, path, query, nil, in)
 	if err != nil {
 		return err
@@ -284,14 +292,30 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		_, err = io.Copy(io.Discard, resp.Body)
 		return c.explain(err)
 	}
-	var from io.Reader = resp.Body
-	if c.most > 0 {
-		from = io.LimitReader(from, c.most)
+	if most > 0 {
+		err = decodeWithin(resp.Body, out, most)
+	} else {
+		err = json.NewDecoder(resp.Body).Decode(out)
 	}
-	if err := json.NewDecoder(from).Decode(out); err != nil {
-		return fmt.Errorf("%s %s: the manager's answer: %w", method, path, c.explain(err))
+	if err != nil {
+		return fmt.Errorf("%s %s: the answer: %w", method, path, c.explain(err))
 	}
 	return nil
+}
+
+// decodeWithin decodes an answer that is not longer, and does not become longer, than it can be.
+func decodeWithin(from io.Reader, out any, most int64) error {
+	b, err := io.ReadAll(io.LimitReader(from, most+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(len(b)) > most:
+		return fmt.Errorf("it has more than %d bytes", most)
+	}
+	if err := decoding.Check(b, reflect.TypeOf(out).Elem()); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, out)
 }
 
 // explain turns the errors of a missing or dead manager into words.

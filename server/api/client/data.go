@@ -28,8 +28,11 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 // Trash lists what removed elements owned on disk: of all nodes, or, of an agent's client, of its node.
 func (c *Client) Trash(ctx context.Context) (model.TrashList, error) {
 	var out model.TrashList
-	return out, c.do(ctx, http.MethodGet, path("trash"), nil, nil, &out)
+	return out, c.within(ctx, http.MethodGet, path("trash"), nil, nil, &out, min(c.most, maxTrashAnswer))
 }
+
+// maxTrashAnswer is how long the list of one node's trash may be, in bytes: 80,000 items' is.
+const maxTrashAnswer = 16 << 20
 
 // RestoreTrash gives disks out of the trash back to elements of their names.
 func (c *Client) RestoreTrash(ctx context.Context, request model.TrashRequest) error {

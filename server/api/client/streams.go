@@ -64,13 +64,13 @@ func (c *Client) Evidence(ctx context.Context, id model.ID) (io.ReadCloser, erro
 
 // FIB reads what the fast path knows of a router.
 func (c *Client) FIB(ctx context.Context, id model.ID, request model.FIBRequest) (answer model.FIB, err error) {
-	err = c.do(ctx, http.MethodPost, element(id, "fib"), nil, request, &answer)
+	err = c.within(ctx, http.MethodPost, element(id, "fib"), nil, request, &answer, maxAgentAnswer)
 	return answer, err
 }
 
 // Running asks what an element is by now.
 func (c *Client) Running(ctx context.Context, id model.ID) (answer model.Running, err error) {
-	err = c.do(ctx, http.MethodGet, element(id, "running"), nil, nil, &answer)
+	err = c.within(ctx, http.MethodGet, element(id, "running"), nil, nil, &answer, maxAgentAnswer)
 	return answer, err
 }
 
@@ -95,26 +95,29 @@ func (c *Client) Unpack(ctx context.Context, id model.ID, tree []byte) error {
 
 // Trace asks what the fast path would do with a packet at a router.
 func (c *Client) Trace(ctx context.Context, id model.ID, request model.TraceRequest) (answer model.Trace, err error) {
-	err = c.do(ctx, http.MethodPost, element(id, "trace"), nil, request, &answer)
+	err = c.within(ctx, http.MethodPost, element(id, "trace"), nil, request, &answer, maxAgentAnswer)
 	return answer, err
 }
+
+// answerTo is how long an agent's answer to so many questions may be, in bytes.
+func answerTo(questions int) int64 { return min(maxAgentAnswer, 64<<10+int64(questions)*4096) }
 
 // OpenResponders asks an agent (a client of its socket) to open responders.
 func (c *Client) OpenResponders(ctx context.Context, request model.RespondersRequest) (model.RespondersResult, error) {
 	var out model.RespondersResult
-	return out, c.do(ctx, http.MethodPost, path("responders"), nil, request, &out)
+	return out, c.within(ctx, http.MethodPost, path("responders"), nil, request, &out, answerTo(len(request.Responders)))
 }
 
 // Probe asks an agent (a client of its socket) to run probes.
 func (c *Client) Probe(ctx context.Context, request model.ProbesRequest) (model.ProbesResult, error) {
 	var out model.ProbesResult
-	return out, c.do(ctx, http.MethodPost, path("probes"), nil, request, &out)
+	return out, c.within(ctx, http.MethodPost, path("probes"), nil, request, &out, answerTo(len(request.Probes)))
 }
 
 // Look asks an agent (a client of its socket) what the routing of elements knows.
 func (c *Client) Look(ctx context.Context, request model.LooksRequest) (model.LooksResult, error) {
 	var out model.LooksResult
-	return out, c.do(ctx, http.MethodPost, path("looks"), nil, request, &out)
+	return out, c.within(ctx, http.MethodPost, path("looks"), nil, request, &out, answerTo(len(request.Looks)))
 }
 
 func element(id model.ID, what string) string {

@@ -1,4 +1,4 @@
-package api
+package decoding
 
 import (
 	"bytes"
@@ -66,8 +66,7 @@ func TestWhatDecodingTakesIsKnownBefore(t *testing.T) {
 		"nested where nobody": `{"nobody":` + strings.Repeat(`{"a":`, 1_000_000),
 	} {
 		begin := time.Now()
-		var net model.Network
-		err := decodeStrictly([]byte(body), &net)
+		err := Check([]byte(body), reflect.TypeFor[model.Network]())
 		if err == nil || !strings.Contains(err.Error(), "once it is decoded") &&
 			!strings.Contains(err.Error(), "nests more than") {
 			t.Errorf("%s: %v", what, err)
@@ -102,7 +101,7 @@ func TestWhatDecodingTakesIsKnownBefore(t *testing.T) {
 		begin := time.Now()
 		n, err := measured(body, reflect.TypeFor[model.Network]())
 		t.Logf("%s: %d bytes take %d, measured in %v", what, len(body), n, time.Since(begin))
-		if err := decodeStrictly(body, new(model.Network)); err != nil {
+		if err := Check(body, reflect.TypeFor[model.Network]()); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err != nil {
@@ -121,7 +120,8 @@ func FuzzMeasure(f *testing.F) {
 		for _, of := range []reflect.Type{reflect.TypeFor[model.Network](), reflect.TypeFor[model.Report](),
 			reflect.TypeFor[model.Measures](),
 			reflect.TypeFor[model.SetRequest](), reflect.TypeFor[[]model.Document](), reflect.TypeFor[any](),
-			reflect.TypeFor[model.Registration]()} {
+			reflect.TypeFor[model.Registration](), reflect.TypeFor[model.TrashList](),
+			reflect.TypeFor[model.NodeState](), reflect.TypeFor[model.ProbesResult]()} {
 			n, err := measured(data, of)
 			v := reflect.New(of)
 			if json.NewDecoder(bytes.NewReader(data)).Decode(v.Interface()) != nil {

@@ -1,4 +1,6 @@
-package api
+// Package decoding tells what decoding a message of JSON would take, before it is decoded: what comes from outside may
+// be short, and become long.
+package decoding
 
 import (
 	"bytes"
@@ -12,12 +14,12 @@ import (
 	"unicode"
 )
 
-// Decoding is what a short request can make long: `{"elements":[{},{},…` takes hundreds of times its length once it is
-// decoded. So a body is measured first, with the type that it is going to be: without allocating anything, it is found
+// Decoding is what a short message can make long: `{"elements":[{},{},…` takes hundreds of times its length once it is
+// decoded. So it is measured first, with the type that it is going to be: without allocating anything, it is found
 // out what decoding would.
 
 const (
-	// maxDepth is how deep a request may nest.
+	// maxDepth is how deep a message may nest.
 	maxDepth = 64
 	// baseDecoded and timesDecoded bound what decoding a body may take, in bytes: so much, and so many times its
 	// length. An element with two interfaces and their link takes ten times its length.
@@ -27,18 +29,18 @@ const (
 	entryCost = 64
 )
 
-// checkMeasure tells why a body is not decoded into a type: it would take too much, or nests too deep. What is no JSON
-// is let through: the decoder says what is wrong with it.
-func checkMeasure(data []byte, into reflect.Type) error {
+// Check tells why a message is not decoded into a type: it would take too much, or nests too deep. What is no JSON is
+// let through: the decoder says what is wrong with it.
+func Check(data []byte, into reflect.Type) error {
 	m := measurer{data: data, left: baseDecoded + timesDecoded*len(data)}
 	most := m.left
 	err := m.value(into, 0)
 	switch {
 	case errors.Is(err, errTooMuch):
-		return fmt.Errorf("it would take more than %d MiB once it is decoded, which no request does that means what "+
-			"it says", most>>20)
+		return fmt.Errorf("it would take more than %d MiB once it is decoded, which nothing does that means what it "+
+			"says", most>>20)
 	case errors.Is(err, errTooDeep):
-		return fmt.Errorf("it nests more than %d deep; nothing in a request does", maxDepth)
+		return fmt.Errorf("it nests more than %d deep; nothing that is asked or answered does", maxDepth)
 	}
 	return nil
 }
