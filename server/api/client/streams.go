@@ -105,7 +105,8 @@ func answerTo(questions int) int64 { return min(maxAgentAnswer, 64<<10+int64(que
 // OpenResponders asks an agent (a client of its socket) to open responders.
 func (c *Client) OpenResponders(ctx context.Context, request model.RespondersRequest) (model.RespondersResult, error) {
 	var out model.RespondersResult
-	return out, c.within(ctx, http.MethodPost, path("responders"), nil, request, &out, answerTo(len(request.Responders)))
+	most := answerTo(len(request.Responders))
+	return out, c.within(ctx, http.MethodPost, path("responders"), nil, request, &out, most)
 }
 
 // Probe asks an agent (a client of its socket) to run probes.
