@@ -95,6 +95,7 @@ type Opener interface {
 // Inspector tells what the fast path and elements know.
 type Inspector interface {
 	Running(ctx context.Context, id model.ID) (model.Running, error)
+	Tree(ctx context.Context, id model.ID) (model.Tree, error)
 	FIB(ctx context.Context, id model.ID, request model.FIBRequest) (model.FIB, error)
 	Trace(ctx context.Context, id model.ID, request model.TraceRequest) (model.Trace, error)
 }

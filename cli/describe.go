@@ -283,8 +283,10 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	}
 	s.line("Loopback", join(e.Element.Loopback))
 	s.line("Subnets", join(e.Element.Prefixes))
+	var tree *model.Tree
 	if priority, on := e.Element.STP.Priority(); on {
 		s.line("STP", fmt.Sprintf("priority %d", priority))
+		tree = s.root(cmd, cl, e, links)
 	}
 	s.line("Gateways", join(e.Element.Gateways))
 	s.limits(e)
@@ -312,6 +314,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 			text(sent), text(received))
 	}
 	s.table("Interfaces", t)
+	s.tree(tree)
 
 	if e.Fast != nil {
 		hooks := table{head: []string{"INTERFACE", "HOOK", "WHY"}}

@@ -65,6 +65,7 @@ type fake struct {
 	patience  time.Duration // of apply and plan with agents
 	tokens    []model.Token
 	fib       func(model.FIBRequest) model.FIB
+	tree      *model.Tree
 	traced    map[string]model.Trace
 	running   map[string]model.Running // by element
 	trees     map[string][]byte        // likewise
@@ -496,6 +497,14 @@ func (f *fake) FIB(_ context.Context, id model.ID, q model.FIBRequest) (model.FI
 			": its packets are forwarded by its own stack"}
 	}
 	return f.fib(q), f.up()
+}
+
+func (f *fake) Tree(_ context.Context, id model.ID) (model.Tree, error) {
+	if f.tree == nil {
+		return model.Tree{}, &client.Error{Status: http.StatusConflict, Detail: id.String() +
+			": it runs no spanning tree"}
+	}
+	return *f.tree, f.up()
 }
 
 func (f *fake) Running(_ context.Context, id model.ID) (model.Running, error) {

@@ -3,15 +3,19 @@ package model
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
-// Known is what an element's routing is expected to know: a neighbour, or a route.
+// Known is what an element's routing is expected to know, a neighbour or a route; or what a switch's spanning tree is.
 type Known struct {
 	// What is empty if it is whether another element is reached.
 	What What `json:"what,omitempty"`
 	// Protocol is whose neighbour or route it is; empty for a route of the kernel's table.
 	Protocol string `json:"protocol,omitempty"`
-	State    string `json:"state,omitempty"` // the neighbour's, in the words of NeighbourStates
+	// State is the neighbour's, in the words of NeighbourStates, or the port's, in those of TreeStates.
+	State string `json:"state,omitempty"`
+	// Interface is the switch's port.
+	Interface string `json:"interface,omitempty"`
 	// Prefix is where the route leads.
 	Prefix netip.Prefix `json:"prefix,omitzero"`
 	// Via is the route's next hop, where that is said as an address.
@@ -24,7 +28,15 @@ type What string
 const (
 	KnownNeighbour What = "neighbor"
 	KnownRoute     What = "route"
+	KnownTreeRoot  What = "root" // of a spanning tree
+	KnownTreePort  What = "port"
 )
+
+// ProtocolSTP is the protocol of switches' spanning trees.
+const ProtocolSTP = "stp"
+
+// OfSwitch tells whether it is a switch that is to know it.
+func (k Known) OfSwitch() bool { return k.What == KnownTreeRoot || k.What == KnownTreePort }
 
 // NeighbourStates are the protocols that have neighbours, and the states in which these can be expected, the usual one
 // first.
@@ -39,7 +51,8 @@ var NeighbourStates = map[string][]string{
 var RouteProtocols = []string{"bgp", "isis", "ospf", "ospf6", "rip"}
 
 // protocolNames are the protocols as people write them.
-var protocolNames = map[string]string{"ospf": "OSPF", "ospf6": "OSPFv3", "isis": "IS-IS", "bgp": "BGP", "rip": "RIP"}
+var protocolNames = map[string]string{"ospf": "OSPF", "ospf6": "OSPFv3", "isis": "IS-IS", "bgp": "BGP", "rip": "RIP",
+	"stp": "STP"}
 
 // ProtocolName is a protocol as people write it.
 func ProtocolName(protocol string) string {
@@ -61,7 +74,7 @@ func StateName(state string) string {
 }
 
 // String is the sentence that files have: "h1 reaches h2", "h1 does not reach h2 over ipv6", "r1 ospf neighbor r2
-// full", "r1 no bgp route 10.0.0.0/8 via r2".
+// full", "r1 no bgp route 10.0.0.0/8 via r2", "s2 stp root s1", "s2 stp port s3 blocking".
 func (x Expectation) String() string {
 	s := x.From
 	if x.What != "" && x.Not {
@@ -73,6 +86,10 @@ func (x Expectation) String() string {
 	switch {
 	case x.What == KnownNeighbour:
 		s += " neighbor " + x.To + " " + x.State
+	case x.What == KnownTreeRoot:
+		s = strings.TrimSuffix(s+" root "+x.To, " ")
+	case x.What == KnownTreePort:
+		s += " port " + x.Interface + " " + x.State
 	case x.What == KnownRoute && x.Via.IsValid():
 		s += " route " + x.Prefix.String() + " via " + x.Via.String()
 	case x.What == KnownRoute && x.To != "":
@@ -119,6 +136,16 @@ func (k Known) Problem() string {
 			return "ospf6 carries no IPv4; ospf does"
 		}
 		return ""
+	case KnownTreeRoot, KnownTreePort:
+		switch {
+		case k.Protocol != ProtocolSTP:
+			return "it is stp that has a " + string(k.What)
+		case k.What == KnownTreePort && k.Interface == "":
+			return "a port is named by its interface"
+		case k.What == KnownTreePort && !slices.Contains(TreeStates, k.State):
+			return "a port of a spanning tree cannot be expected to be " + k.State + "; there is " + Either(TreeStates)
+		}
+		return ""
 	}
-	return string(k.What) + " is neither a neighbor nor a route"
+	return string(k.What) + " is neither a neighbor nor a route, nor a root or a port of a spanning tree"
 }

@@ -9,6 +9,8 @@ type Look struct {
 	Not bool `json:"not,omitempty"` // it must not be so
 	// Family restricts the sessions of a neighbour to those of one address family.
 	Family Family `json:"family,omitempty"`
+	// To is the root that a spanning tree is expected to have; the element itself when empty.
+	To string `json:"to,omitempty"`
 	// Peer is the neighbour, or the element that the route leads by; nil if it may lead by any.
 	Peer *LookedFor `json:"peer,omitempty"`
 }

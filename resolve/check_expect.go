@@ -1,6 +1,9 @@
 package resolve
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -8,6 +11,10 @@ func (ps *problems) checkExpectations(l *layout) {
 	for i, x := range ps.net.Expect {
 		report := func(format string, args ...any) {
 			ps.add(model.AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
+		}
+		if x.OfSwitch() {
+			ps.checkTreeExpectation(&x, l, report)
+			continue
 		}
 		names := []string{x.From, x.To}
 		if x.What == model.KnownRoute && x.To == "" {
@@ -64,5 +71,43 @@ func (ps *problems) checkKnown(i int, l *layout, report func(format string, args
 			x.From, from.Software, model.ProtocolName(x.Protocol), x.From)
 	case from.Software == model.SoftwareBIRD && x.Protocol == "isis":
 		report("%s runs BIRD, which speaks no IS-IS; take frr", x.From)
+	}
+}
+
+// checkTreeExpectation looks at what is expected of a spanning tree: its switches must run one.
+func (ps *problems) checkTreeExpectation(x *model.Expectation, l *layout, report func(format string, args ...any)) {
+	if problem := x.Known.Problem(); problem != "" {
+		report("%s", problem)
+		return
+	}
+	if x.Family != model.AnyFamily {
+		report("a spanning tree has no address family")
+	}
+	for _, name := range []string{x.From, x.To} {
+		if name == "" {
+			continue
+		}
+		i, ok := l.elements[name]
+		switch {
+		case !ok && ps.mayBe(name):
+		case !ok:
+			report("there is no switch %s%s", name, ps.near(name))
+		case ps.net.Elements[i].Kind != model.Switch:
+			report("%s is a %s, which is in no spanning tree; name a switch", name, ps.net.Elements[i].Kind)
+		case ps.net.Elements[i].STP == "" && !ps.ofElement(i, "stp"):
+			report("%s runs no spanning tree; give it stp: true", name)
+		}
+	}
+	i, ok := l.elements[x.From]
+	if x.What != model.KnownTreePort || !ok || ps.mayHave(i, x.Interface) {
+		return
+	}
+	e := &ps.net.Elements[i]
+	if !slices.ContainsFunc(e.Interfaces, func(f model.Interface) bool { return f.Name == x.Interface }) {
+		names := make([]string, len(e.Interfaces))
+		for k, f := range e.Interfaces {
+			names[k] = f.Name
+		}
+		report("%s has no port %s; there is %s", x.From, x.Interface, cmp.Or(model.Either(names), "none"))
 	}
 }

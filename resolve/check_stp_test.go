@@ -25,6 +25,19 @@ func TestLoopsOfSwitches(t *testing.T) {
 	host.Elements[0].Kind, host.Links = model.Host, host.Links[1:2]
 	flow := ring("true", "true", "true")
 	flow.Elements[1].Forwarding = model.ForwardOpenFlow
+	expecting := func(x model.Expectation) model.Network {
+		n := ring("true", "4096", "0")
+		n.Elements[1].STP = ""
+		n.Links = n.Links[:2]
+		n.Elements = append(n.Elements, model.Element{Name: "h1", Kind: model.Host})
+		x.Protocol = model.ProtocolSTP
+		n.Expect = []model.Expectation{x}
+		return n
+	}
+	root := model.Known{What: model.KnownTreeRoot}
+	port := func(name, state string) model.Known {
+		return model.Known{What: model.KnownTreePort, Interface: name, State: state}
+	}
 	for _, c := range []struct {
 		name string
 		net  model.Network
@@ -37,6 +50,15 @@ func TestLoopsOfSwitches(t *testing.T) {
 		{"a host", host, "a host runs no spanning tree"},
 		{"no such priority", ring("true", "4097", "0"), "a multiple of 4096"},
 		{"not as it is written", ring("true", "04096", "0"), "is written as"},
+		{"an expected root", expecting(model.Expectation{From: "s1", To: "s3", Known: root}), ""},
+		{"an expected port", expecting(model.Expectation{From: "s1", Known: port("s2", "blocking")}), ""},
+		{"a root without a tree", expecting(model.Expectation{From: "s2", Known: root}), "s2 runs no spanning tree; give it stp"},
+		{"the root is one without a tree", expecting(model.Expectation{From: "s1", To: "s2", Known: root}), "s2 runs no"},
+		{"a host's tree", expecting(model.Expectation{From: "h1", Known: root}), "h1 is a host, which is in no spanning tree"},
+		{"nobody's tree", expecting(model.Expectation{From: "s9", Known: root}), "there is no switch s9"},
+		{"no such port", expecting(model.Expectation{From: "s1", Known: port("s3", "blocking")}),
+			"s1 has no port s3; there is s2"},
+		{"no such state", expecting(model.Expectation{From: "s1", Known: port("s2", "open")}), "there is forwarding, blocking"},
 		{"not the kernel's bridge", flow, "it takes forwarding: bridge"},
 	} {
 		_, problems := Read(c.net)

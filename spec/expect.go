@@ -13,7 +13,8 @@ import (
 )
 
 const expectHelp = "write h1 reaches h2, h1 reaches h2 over ipv6, or h1 does not reach h3; or what routing shall " +
-	"know: r1 ospf neighbor r2, r1 bgp route 10.0.0.0/8 via r2, r1 no route 10.0.0.0/8"
+	"know: r1 ospf neighbor r2, r1 bgp route 10.0.0.0/8 via r2, r1 no route 10.0.0.0/8; or what a spanning tree " +
+	"shall be: s1 stp root, s2 stp port s3 blocking"
 
 // expect reads a sentence.
 func (d *decoder) expect(n ast.Node, e *form.Expect) {
@@ -62,6 +63,12 @@ func parseExpect(text string) (e model.Expectation, err error) {
 	if e.Not = words[0] == "no"; e.Not {
 		words = words[1:]
 	}
+	if words[0] == model.ProtocolSTP {
+		if over {
+			return e, errors.New("a spanning tree has no address family; leave over out")
+		}
+		return expectTree(e, words[1:])
+	}
 	if words[0] != "neighbor" && words[0] != "neighbour" && words[0] != "route" {
 		e.Protocol, words = words[0], words[1:]
 	}
@@ -108,6 +115,28 @@ func parseExpect(text string) (e model.Expectation, err error) {
 		default:
 			return e, errNoExpectation
 		}
+	default:
+		return e, errNoExpectation
+	}
+	if problem := e.Known.Problem(); problem != "" {
+		return e, errors.New(problem)
+	}
+	return e, nil
+}
+
+// expectTree reads what is said of a switch's spanning tree.
+func expectTree(e model.Expectation, words []string) (model.Expectation, error) {
+	e.Protocol = model.ProtocolSTP
+	switch {
+	case len(words) > 0 && len(words) <= 2 && words[0] == "root":
+		if e.What = model.KnownTreeRoot; len(words) == 2 && words[1] != e.From {
+			e.To = words[1]
+		}
+	case len(words) == 2 && words[0] == "port":
+		return e, fmt.Errorf("what shall the port be: write %s stp port %s %s", e.From, words[1],
+			model.Either(model.TreeStates))
+	case len(words) == 3 && words[0] == "port":
+		e.What, e.Interface, e.State = model.KnownTreePort, words[1], strings.ToLower(words[2])
 	default:
 		return e, errNoExpectation
 	}

@@ -50,6 +50,17 @@ links:
 		t.Errorf("20 broadcasts came as %d frames", got)
 	}
 
+	// What is expected of the tree is so, and what is not so is told.
+	p.run("apply", "-f", file(t, text+"expect: [s1 stp root, s2 stp root s1, s1 stp port s2 designated, s2 no stp root]\n"))
+	p.run("check", "lab", "--wait", "1m")
+	p.run("apply", "-f", file(t, text+"expect: [s2 stp root, s1 stp port s2 blocking]\n"))
+	for _, words := range []string{"s2: the root of its spanning tree is s1", "s1: its port s2 is forwarding (designated)"} {
+		if out, stderr, err := p.try("check", "lab"); err == nil || !strings.Contains(out+stderr, words) {
+			t.Errorf("check does not say %q: %v\n%s%s", words, err, out, stderr)
+		}
+	}
+
+	p.run("apply", "-f", file(t, text))
 	p.run("stop", "lab/s1--s2")
 	p.run("check", "lab", "--mesh", "--wait", "3m")
 	p.await("the other way", func() bool { return !strings.Contains(state(), "state blocking") }, state)
@@ -59,8 +70,15 @@ links:
 		return strings.Count(is, "state forwarding") == 8 && strings.Count(is, "state blocking") == 1
 	}, state)
 	p.run("check", "lab", "--mesh", "--wait", "3m")
-	if out := p.run("describe", "lab/s1"); !strings.Contains(out, "priority 4096") {
-		t.Errorf("describe says\n%s", out)
+	for name, want := range map[string][]string{
+		"s1": {"priority 4096", "STP root: itself", "designated forwarding"},
+		"s2": {"STP root: s1 (priority 4096), at cost ", "root forwarding"},
+	} {
+		for _, words := range want {
+			if out := p.run("describe", "lab/"+name); !strings.Contains(strings.Join(strings.Fields(out), " "), words) {
+				t.Errorf("describe of %s does not say %q:\n%s", name, words, out)
+			}
+		}
 	}
 	if out := p.run("get", "events"); strings.Contains(out, "Attack") {
 		t.Errorf("somebody is suspected:\n%s", out)

@@ -127,6 +127,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET "+element+"/files", a.packFiles)
 	handle("PUT "+element+"/files", a.unpackFiles)
 	handle("GET /v1/watch", a.lookedAt)
+	handle("GET "+element+"/tree", a.tree)
 	handle("POST "+element+"/fib", a.fib)
 	handle("POST "+element+"/trace", a.trace)
 	handle("GET /v1/pulse", a.tellPulse)
@@ -341,7 +342,7 @@ func (a *Agent) runProbes(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, runProbes(r.Context(), request, a.enter))
 }
 
-// lookInside answers what the routing of elements knows.
+// lookInside answers what the routing of elements, or the spanning tree of switches, knows.
 func (a *Agent) lookInside(w http.ResponseWriter, r *http.Request) error {
 	var request model.LooksRequest
 	if err := decode(r, &request); err != nil {
@@ -350,6 +351,15 @@ func (a *Agent) lookInside(w http.ResponseWriter, r *http.Request) error {
 	result := model.LooksResult{Answers: make([]model.LookAnswer, len(request.Looks))}
 	of := map[control.Looker][]int{}
 	for i := range request.Looks {
+		if look := &request.Looks[i]; look.OfSwitch() {
+			tree, err := a.treeOf(look.Element)
+			if err != nil {
+				result.Answers[i].Error = err.Error()
+				continue
+			}
+			result.Answers[i] = tree.Answer(look)
+			continue
+		}
 		d, err := driver[control.Looker](a, request.Looks[i].Element, "be asked about their routing")
 		if err != nil {
 			result.Answers[i].Error = err.Error()

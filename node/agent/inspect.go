@@ -60,3 +60,32 @@ func inspect[T any](a *Agent, id model.ID, ask func(forward.Inspector) (T, error
 			"router that runs some)",
 			id, forward.ErrNotForwarded)}
 }
+
+func (a *Agent) tree(w http.ResponseWriter, r *http.Request) error {
+	tree, err := a.treeOf(idOf(r))
+	if err != nil {
+		return err
+	}
+	return answer(w, tree)
+}
+
+// treeOf asks the plane that forwards for a switch about its spanning tree.
+func (a *Agent) treeOf(id model.ID) (model.Tree, error) {
+	if _, err := driver[control.Driver](a, id, ""); err != nil {
+		return model.Tree{}, err
+	}
+	for _, p := range a.Drivers.Planes {
+		treed, ok := p.(forward.Treed)
+		if !ok {
+			continue
+		}
+		tree, err := treed.Tree(id)
+		switch {
+		case err == nil:
+			return tree, nil
+		case !errors.Is(err, forward.ErrNotForwarded):
+			return tree, &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("%s: %s", id, err)}
+		}
+	}
+	return model.Tree{}, &httpError{http.StatusConflict, fmt.Sprintf("%s: it runs no spanning tree", id)}
+}

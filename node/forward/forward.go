@@ -130,5 +130,11 @@ type Accountant interface {
 	Accounts() map[model.ID]model.FastTables
 }
 
+// Treed is a plane whose elements may run a spanning tree. Tree tells what one knows of it, and returns ErrNotForwarded
+// where it runs none.
+type Treed interface {
+	Tree(id model.ID) (model.Tree, error)
+}
+
 // ErrNotForwarded says that a plane does not forward an element's packets.
 var ErrNotForwarded = errors.New("its packets are forwarded by its own stack")

@@ -117,6 +117,11 @@ BGPToward = TypedDict(
 )
 
 
+class BridgeID(TypedDict, total=False):
+    mac: Required[str]
+    priority: Required[int]
+
+
 class CheckRequest(TypedDict, total=False):
     mesh: bool
     neighbours: int
@@ -279,6 +284,7 @@ Expectation = TypedDict(
     {
         "family": str,
         "from": Required[str],
+        "interface": str,
         "not": bool,
         "prefix": str,
         "protocol": str,
@@ -1009,6 +1015,20 @@ class TrashList(TypedDict, total=False):
 class TrashRequest(TypedDict, total=False):
     anyOwner: bool
     items: Required[list[str] | None]
+
+
+class Tree(TypedDict, total=False):
+    bridge: Required["BridgeID"]
+    cost: Required[int]
+    ports: Required[list["TreePort"] | None]
+    root: Required["BridgeID"]
+
+
+class TreePort(TypedDict, total=False):
+    cost: Required[int]
+    interface: Required[str]
+    role: Required[str]
+    state: Required[str]
 
 
 class Usage(TypedDict, total=False):

@@ -486,7 +486,7 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 		"get /v1/elements", "get /v1/links", "get /v1/dump", "get /v1/events", "post " + element + "actions",
 		"get " + element + "exec", "get " + element + "console", "get " + element + "logs", "get " +
 			element + "capture",
-		"post " + element + "fib", "post " + element + "trace", "get " + element + "running",
+		"post " + element + "fib", "post " + element + "trace", "get " + element + "running", "get " + element + "tree",
 		"get " + element + "files", "put " + element + "files", "post /v1/networks/{network}/keep",
 		"post /v1/nodes/{node}/register", "post /v1/nodes/{node}/report", "get /v1/nodes/{node}/desired"} {
 		method, path, _ := strings.Cut(route, " ")

@@ -72,6 +72,7 @@ var needs = map[string]need{
 	"GET /v1/networks/{network}":                             seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/running":  seeNetwork,
+	"GET /v1/networks/{network}/elements/{element}/tree":     seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/files":    takeFiles,
 	"PUT /v1/networks/{network}/elements/{element}/files":    useNetwork,
 	"POST /v1/networks/{network}/keep":                       useNetwork,

@@ -147,6 +147,7 @@ GET /v1/networks/{network}                                 root admin owner view
 GET /v1/networks/other                                     root admin viewer
 GET /v1/networks/{network}/elements/{element}/logs         root admin owner viewer
 GET /v1/networks/{network}/elements/{element}/running      root admin owner viewer
+GET /v1/networks/{network}/elements/{element}/tree         root admin owner viewer
 GET /v1/networks/{network}/elements/{element}/files        root admin owner
 GET /v1/networks/{network}/elements/cut/files              root admin
 PUT /v1/networks/{network}/elements/{element}/files        root admin owner

@@ -35,6 +35,7 @@ func (s *Server) streamRoutes(api huma.API) {
 			"application/x-tar"},
 		{"put-files", "Write the files of such a tar into an element", ""},
 		{"fib", "What the fast path knows of a router that it forwards for", ""},
+		{"tree", "What a switch knows of its spanning tree", ""},
 		{"trace", "What the fast path would do with a packet at a router", ""},
 	} {
 		method := http.MethodGet
@@ -59,6 +60,8 @@ func (s *Server) streamRoutes(api huma.API) {
 				"bytes of length, the payload"}}
 		case "running":
 			answers[model.Running](api, &op)
+		case "tree":
+			answers[model.Tree](api, &op)
 		case "put-files":
 			op.RequestBody = &huma.RequestBody{Required: true,
 				Content: map[string]*huma.MediaType{"application/x-tar": {}}}
@@ -189,6 +192,7 @@ const (
 // media are what agents answer with, by what is asked for.
 var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng",
 	"fib": "application/json", "trace": "application/json", "running": "application/json",
+	"tree":  "application/json",
 	"files": "application/x-tar"}
 
 // plain removes from an agent's answer what an agent has no business to send: cookies, redirections, other media types.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -21,6 +22,8 @@ type state struct {
 	look   model.Look
 	node   string // where the element is
 	known  bool   // nobody need be asked: Message says why
+	// switches are the names of the network's, where a spanning tree is asked about.
+	switches []string
 }
 
 // know asks what one statement of the document says of an element's routing.
@@ -32,12 +35,21 @@ func (q *questioner) know(e model.Expectation) {
 			Family: e.Family}}
 	q.states = append(q.states, x)
 	from, to := q.element(e.From), q.element(e.To)
+	x.look.To = map[bool]string{true: e.To}[e.OfSwitch()]
 	if from == nil || e.To != "" && to == nil {
 		x.known, x.Message = true, "one of them is no element of the network"
 		return
 	}
 	if o := q.n.record.Overrides[e.From]; o.Stopped || o.Suspended {
 		x.known, x.Message = true, e.From+" is "+map[bool]string{true: "stopped", false: "suspended"}[o.Stopped]
+		return
+	}
+	if e.OfSwitch() {
+		for i := range q.n.resolved.Elements {
+			if s := &q.n.resolved.Elements[i]; s.Kind == model.Switch {
+				x.switches = append(x.switches, s.Name)
+			}
+		}
 		return
 	}
 	if to != nil {
@@ -109,6 +121,15 @@ func (s *state) judge(seen model.LookAnswer) {
 	switch {
 	case seen.Error != "":
 		s.Message = fmt.Sprintf("%s: %s", x.From, model.Shorten(seen.Error, maxToldText))
+	case x.What == model.KnownTreeRoot:
+		s.Message = ""
+		if root := model.BridgeName(s.look.Element.Network, what, s.switches); !s.OK || x.To != "" {
+			s.Message = fmt.Sprintf("%s: the root of its spanning tree is %s", x.From, cmp.Or(root, "a bridge "+what))
+		}
+	case x.What == model.KnownTreePort && s.OK:
+		s.Message = what
+	case x.What == model.KnownTreePort:
+		s.Message = fmt.Sprintf("%s: its port %s is %s", x.From, x.Interface, what)
 	case x.What == model.KnownNeighbour && s.OK:
 		if !x.Not {
 			s.Message = model.StateName(x.State)

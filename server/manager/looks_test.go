@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -123,5 +124,51 @@ func TestCheckWithoutAgentKnowsNothing(t *testing.T) {
 	r, err = f.Check(t.Context(), "net", model.CheckRequest{})
 	if err != nil || r.OK || r.States[0].Message != "r1 is stopped" || a.looked != 0 {
 		t.Errorf("of a stopped router: %+v %v", r, err)
+	}
+}
+
+// TestCheckAsksSwitches what their spanning tree is: its root is told by name.
+func TestCheckAsksSwitches(t *testing.T) {
+	root := model.Known{What: model.KnownTreeRoot, Protocol: model.ProtocolSTP}
+	port := model.Known{What: model.KnownTreePort, Protocol: model.ProtocolSTP, Interface: "s2", State: "blocking"}
+	n := model.Network{Name: "net", Expect: []model.Expectation{{From: "s1", Known: root}, {From: "s1", To: "s2", Known: root},
+		{From: "s1", Known: port}}}
+	for _, name := range []string{"s1", "s2"} {
+		n.Elements = append(n.Elements, model.Element{Name: name, Kind: model.Switch, STP: model.STPUsual})
+	}
+	n.Links = []model.Link{{Name: "s1--s2", Ends: [2]model.End{{Element: "s1", Interface: "s2"},
+		{Element: "s2", Interface: "s1"}}}}
+	f := start(t, t.TempDir(), substrateOf(1))
+	f.apply(t, n, model.ApplyOptions{})
+	a := &farNode{responders: map[model.ID]string{}}
+	a.serve(t, f, "n1")
+	tree := &model.Tree{Ports: []model.TreePort{{Interface: "s2", Role: model.TreeAlternate, State: model.TreeBlocking}}}
+	a.know = func(l model.Look, _ int) model.LookAnswer { return tree.Answer(&l) }
+	for name, want := range map[string][3]string{
+		"s1": {"", "!s1: the root of its spanning tree is s1", "blocking (alternate)"},
+		"s2": {"!s1: the root of its spanning tree is s2", "s1: the root of its spanning tree is s2", "!s1: its port s2 is listening (root)"},
+		"s3": {"!s1: the root of its spanning tree is a bridge ", "!s1: the root of its spanning tree is a bridge ", "!s1: it has no port s2"},
+	} {
+		mac := model.BridgeMAC(model.ID{Network: "net", Element: name})
+		tree.Root.MAC = net.HardwareAddr(mac[:]).String()
+		switch name {
+		case "s2":
+			tree.Ports[0].Role, tree.Ports[0].State = model.TreeRoot, model.TreeListening
+		case "s3":
+			tree.Ports = nil
+		default:
+			tree.Ports[0].Role, tree.Ports[0].State = model.TreeAlternate, model.TreeBlocking
+		}
+		r, err := f.Check(t.Context(), "net", model.CheckRequest{})
+		if err != nil || len(r.States) != 3 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		for i, words := range want {
+			words, bad := strings.CutPrefix(words, "!")
+			if s := r.States[i]; s.OK == bad || !strings.HasPrefix(s.Message, words) || words == "" && s.Message != "" {
+				t.Errorf("root %s: %+v, want %q", name, s, want[i])
+			}
+		}
+		tree.Ports = []model.TreePort{{Interface: "s2"}}
 	}
 }

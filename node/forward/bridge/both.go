@@ -13,7 +13,10 @@ import (
 // each of its interfaces, in a companion namespace of the node's.
 type both struct{ switches, routers forward.Plane }
 
-var _ forward.Plane = both{}
+var _ interface {
+	forward.Plane
+	forward.Treed
+} = both{}
 
 // Both joins the planes of switches and of routers.
 func Both(switches, routers forward.Plane) forward.Plane { return both{switches, routers} }
@@ -21,6 +24,14 @@ func Both(switches, routers forward.Plane) forward.Plane { return both{switches,
 // Offers returns the offers of both planes: a machine may have only what one of them needs.
 func (b both) Offers(ctx context.Context) model.Offers {
 	return append(b.switches.Offers(ctx), b.routers.Offers(ctx)...)
+}
+
+// Tree asks the plane of switches.
+func (b both) Tree(id model.ID) (model.Tree, error) {
+	if plane, ok := b.switches.(forward.Treed); ok {
+		return plane.Tree(id)
+	}
+	return model.Tree{}, forward.ErrNotForwarded
 }
 
 // Prepare gives each job to its kind's plane.

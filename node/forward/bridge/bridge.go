@@ -4,7 +4,6 @@ package bridge
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,7 +21,10 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-var _ forward.Plane = (*Plane)(nil)
+var _ interface {
+	forward.Plane
+	forward.Treed
+} = (*Plane)(nil)
 
 // device is the bridge's name in the switch's namespace.
 const device = "pp-bridge"
@@ -37,6 +39,10 @@ const (
 	iflaBrMaxAge        = 3  // IFLA_BR_MAX_AGE
 	iflaBrSTPState      = 5  // IFLA_BR_STP_STATE
 	iflaBrPriority      = 6  // IFLA_BR_PRIORITY
+	iflaBrRootID        = 10 // IFLA_BR_ROOT_ID
+	iflaBrBridgeID      = 11 // IFLA_BR_BRIDGE_ID
+	iflaBrRootPort      = 12 // IFLA_BR_ROOT_PORT
+	iflaBrRootCost      = 13 // IFLA_BR_ROOT_PATH_COST
 	iflaBrFDBFlush      = 21 // IFLA_BR_FDB_FLUSH
 	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
 	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
@@ -174,15 +180,6 @@ func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
 	return errors.Join(failed...)
 }
 
-// bridgeMAC is a switch's own address; it never changes. A bridge that is left alone takes the lowest of its ports'
-// addresses, and changes it as ports come and go.
-func bridgeMAC(id model.ID) (mac [6]byte) {
-	h := sha256.Sum256([]byte("bridge " + id.String()))
-	copy(mac[:], h[:])
-	mac[0] = mac[0]&^3 | 2 // locally administered, unicast
-	return mac
-}
-
 // nfCalls are the sysctls that send bridged packets through the firewall's hooks. Where br_netfilter is loaded they are
 // on in every new namespace, so they must be switched off.
 var nfCalls = []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"}
@@ -199,7 +196,7 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	mac, want := bridgeMAC(job.ID), treeOf(job.Element.STP)
+	mac, want := model.BridgeMAC(job.ID), treeOf(job.Element.STP)
 	bridge, ok := links[device]
 	if !ok {
 		var b linux.Batch

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -193,6 +194,7 @@ func TestSwitchJoinsHosts(t *testing.T) {
 			if out := sh(t, inside+"ip -d link show pp-bridge"); !strings.Contains(out, c.want) {
 				t.Errorf("with stp %q after %s the bridge is\n%s", c.stp, spoil, out)
 			}
+			looksAtTree(t, plane, &work[0])
 		}
 	}
 	if err := ping(); err != nil {
@@ -313,4 +315,29 @@ func before67(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	return major < 6 || major == 6 && minor < 7
+}
+
+// looksAtTree asks for a switch's spanning tree, which has no other bridges in it.
+func looksAtTree(t *testing.T, plane *bridge.Plane, job *forward.Job) {
+	t.Helper()
+	tree, err := plane.Tree(job.ID)
+	priority, on := job.Element.STP.Priority()
+	if !on {
+		if !errors.Is(err, forward.ErrNotForwarded) {
+			t.Errorf("without a spanning tree: %+v, %v", tree, err)
+		}
+		return
+	}
+	mac := model.BridgeMAC(job.ID)
+	own := model.BridgeID{Priority: priority, MAC: net.HardwareAddr(mac[:]).String()}
+	if err != nil || tree.Bridge != own || tree.Root != own || tree.Cost != 0 ||
+		len(tree.Ports) != len(job.Element.Interfaces) {
+		t.Fatalf("the tree of a switch alone is %+v, %v", tree, err)
+	}
+	for i, p := range tree.Ports {
+		if p.Interface != job.Element.Interfaces[i].Name || p.Role != model.TreeDesignated || p.Cost == 0 ||
+			p.State == model.TreeDisabled || p.State == model.TreeBlocking {
+			t.Errorf("its port %s is %+v", job.Element.Interfaces[i].Name, p)
+		}
+	}
 }

@@ -24,16 +24,24 @@ type link struct {
 // readLinks reads the devices of c's namespace, by name.
 func readLinks(c *linux.Rtnetlink) (map[string]link, error) {
 	var links map[string]link
+	err := dumpLinks(c, func() { links = map[string]link{} }, func(p []byte) {
+		name, l := parse(p)
+		links[name] = l
+	})
+	return links, err
+}
+
+// dumpLinks reads the devices of c's namespace. Where that is disturbed by a change it begins again.
+func dumpLinks(c *linux.Rtnetlink, begin func(), each func(p []byte)) error {
 	var err error
 	for range 20 {
-		links = map[string]link{}
+		begin()
 		var b linux.Batch
 		b.Request(unix.RTM_GETLINK, 0)
 		b.Link(0, 0, 0)
 		err = c.Dump(&b, func(kind uint16, p []byte) error {
 			if kind == unix.RTM_NEWLINK && len(p) >= unix.SizeofIfInfomsg {
-				name, l := parse(p)
-				links[name] = l
+				each(p)
 			}
 			return nil
 		})
@@ -42,9 +50,9 @@ func readLinks(c *linux.Rtnetlink) (map[string]link, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read its devices: %w", err)
+		return fmt.Errorf("read its devices: %w", err)
 	}
-	return links, nil
+	return nil
 }
 
 func parse(p []byte) (name string, l link) {

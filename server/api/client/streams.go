@@ -68,6 +68,12 @@ func (c *Client) FIB(ctx context.Context, id model.ID, request model.FIBRequest)
 	return answer, err
 }
 
+// Tree asks what a switch knows of its spanning tree.
+func (c *Client) Tree(ctx context.Context, id model.ID) (answer model.Tree, err error) {
+	err = c.do(ctx, http.MethodGet, element(id, "tree"), nil, nil, &answer)
+	return answer, err
+}
+
 // Running asks what an element is by now.
 func (c *Client) Running(ctx context.Context, id model.ID) (answer model.Running, err error) {
 	err = c.within(ctx, http.MethodGet, element(id, "running"), nil, nil, &answer, maxAgentAnswer)

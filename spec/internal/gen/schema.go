@@ -163,7 +163,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		over := `( +over +(ipv4|ipv6))?`
 		return anyOf(text(`^`+name+` +(reaches|does +not +reach) +`+name+over+`$`),
 			text(`^`+name+` +(no +)?(ospf|ospf6|isis|bgp) +neighbou?r +`+name+`( +[a-z0-9-]+)?`+over+`$`),
-			text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?$`))
+			text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?$`),
+			text(`^`+name+` +(no +)?stp +(root( +`+name+`)?|port +[^ ]+ +[a-zA-Z]+)$`))
 	case reflect.TypeFor[form.Route]():
 		return anyOf(&schema{Type: "string"}, b.ref(t))
 	case reflect.TypeFor[form.Neighbors]():
