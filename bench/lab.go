@@ -210,7 +210,7 @@ func (l *lab) take(f model.Forwarding, jobs []forward.Job) error {
 	}
 	for waits := true; waits; {
 		waits = false
-		for _, r := range l.drivers.Planes[f].Prepare(l.ctx, jobs) {
+		for _, r := range l.drivers.Planes[agent.PlaneOf{Forwarding: f}].Prepare(l.ctx, jobs) {
 			if r.Err != nil {
 				return r.Err
 			}

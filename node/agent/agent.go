@@ -60,10 +60,33 @@ type Edges interface {
 // Drivers are the parts that do the work, by the words with which a file chooses them.
 type Drivers struct {
 	Controls map[model.Control]control.Driver
-	Planes   map[model.Forwarding]forward.Plane
+	Planes   map[PlaneOf]forward.Plane
 	Fabric   Fabric
 	Edges    Edges // nil where there are none
 	Images   *images.Store
+}
+
+// PlaneOf says whom a plane forwards for: elements with a forwarding, and for switches among them there may be another
+// plane.
+type PlaneOf struct {
+	Forwarding model.Forwarding
+	Switches   bool
+}
+
+func (o PlaneOf) String() string {
+	if o.Switches {
+		return string(o.Forwarding) + " of switches"
+	}
+	return string(o.Forwarding)
+}
+
+// planeOf is the key of the plane that forwards for an element.
+func (d *Drivers) planeOf(e *model.NodeElement) PlaneOf {
+	of := PlaneOf{e.Forwarding, e.Kind == model.Switch}
+	if d.Planes[of] == nil {
+		of.Switches = false
+	}
+	return of
 }
 
 // Manager is what the agent needs of the manager; client.Client is one.

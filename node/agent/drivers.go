@@ -18,6 +18,7 @@ import (
 	"github.com/polyplane/polyplane/node/forward/bridge"
 	"github.com/polyplane/polyplane/node/forward/fast"
 	"github.com/polyplane/polyplane/node/forward/guest"
+	kernelplane "github.com/polyplane/polyplane/node/forward/kernel"
 	"github.com/polyplane/polyplane/node/images"
 )
 
@@ -38,7 +39,8 @@ var registered = []registration{
 	{make: (*site).panel, node: fabric.ReleaseEdges},
 	{make: (*site).edges, all: edge.Release},
 	{make: (*site).guests},
-	{make: (*site).routers}, // and switches, since `bridge` is for both
+	{make: (*site).routers},
+	{make: (*site).switches},
 }
 
 // site is where drivers are made.
@@ -54,7 +56,7 @@ type site struct {
 // uplink internet edges use.
 func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Drivers, error) {
 	s := &site{dirs: dirs, underlay: underlay, machine: machine, Drivers: Drivers{
-		Controls: map[model.Control]control.Driver{}, Planes: map[model.Forwarding]forward.Plane{}}}
+		Controls: map[model.Control]control.Driver{}, Planes: map[PlaneOf]forward.Plane{}}}
 	for _, r := range registered {
 		if err := r.make(s); err != nil {
 			return Drivers{}, err
@@ -84,24 +86,27 @@ func (s *site) edges() (err error) {
 }
 
 func (s *site) guests() error {
-	s.Planes[model.ForwardGuest] = guest.Plane{}
+	s.Planes[PlaneOf{Forwarding: model.ForwardGuest}] = guest.Plane{}
 	return nil
 }
 
 // routers makes the planes of routers that the fabric or the node's kernel forwards for. They share one memory for
 // their tables.
 func (s *site) routers() error {
-	plane := fast.New(s.dirs, s.Fabric.(*fabric.Fabric).Tables(), nil)
-	routed, err := plane.Kernel(model.ForwardRouter)
-	if err != nil {
-		return err
+	tables := fast.New(s.Fabric.(*fabric.Fabric).Tables(), nil)
+	s.Planes[PlaneOf{Forwarding: model.ForwardXDP}] = tables
+	for _, way := range []model.Forwarding{model.ForwardRouter, model.ForwardBridge} {
+		plane, err := kernelplane.New(s.dirs, tables, way)
+		if err != nil {
+			return err
+		}
+		s.Planes[PlaneOf{Forwarding: way}] = plane
 	}
-	bridged, err := plane.Kernel(model.ForwardBridge)
-	if err != nil {
-		return err
-	}
-	s.Planes[model.ForwardXDP], s.Planes[model.ForwardRouter] = plane, routed
-	s.Planes[model.ForwardBridge] = bridge.Both(bridge.New(s.dirs, s.enter), bridged)
+	return nil
+}
+
+func (s *site) switches() error {
+	s.Planes[PlaneOf{Forwarding: model.ForwardBridge, Switches: true}] = bridge.New(s.dirs, s.enter)
 	return nil
 }
 

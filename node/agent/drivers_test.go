@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // TestPurgeFollowsFromRegistration: a driver that is registered is cleared away: on each node, or on those that are
@@ -61,5 +64,19 @@ func TestPurgeFollowsFromRegistration(t *testing.T) {
 	registered = []registration{{make: func(*site) error { return errors.New("no /dev/kvm") }}}
 	if _, err := NewDrivers(dirs.Node("n1"), netip.Addr{}, ""); err == nil || err.Error() != "no /dev/kvm" {
 		t.Errorf("a driver that cannot be made gave %v", err)
+	}
+}
+
+// TestSwitchesAreBounded: the agent trims drivers and planes that can do it, and that of switches can, where a kernel
+// does not bound by itself what a bridge learns.
+func TestSwitchesAreBounded(t *testing.T) {
+	s := &site{Drivers: Drivers{Planes: map[PlaneOf]forward.Plane{}}}
+	if err := s.switches(); err != nil {
+		t.Fatal(err)
+	}
+	plane := s.Planes[s.planeOf(&model.NodeElement{PlacedElement: model.PlacedElement{Kind: model.Switch,
+		Forwarding: model.ForwardBridge}})]
+	if _, ok := plane.(control.Trimmer); !ok {
+		t.Errorf("%T cannot be asked to bound what switches learn", plane)
 	}
 }

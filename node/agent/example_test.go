@@ -63,7 +63,7 @@ func TestExamplesInTheAgent(t *testing.T) {
 	driver, plane, r := examplecontrol.New(w, nil), exampleforward.New(w, errors.New("not asked here")), &record{}
 	drivers := Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlVM: driver},
-		Planes:   map[model.Forwarding]forward.Plane{model.ForwardOpenFlow: plane},
+		Planes:   map[PlaneOf]forward.Plane{{Forwarding: model.ForwardOpenFlow}: plane},
 		Fabric:   exampleFabric{r, w},
 	}
 	dirs, log := instance.NewDirs("test").Node("n1"), slog.New(slog.DiscardHandler)

@@ -241,8 +241,8 @@ func (a *Agent) trim(ctx context.Context) {
 	for name, d := range a.Drivers.Controls {
 		trimmers[string(name)] = d
 	}
-	for name, plane := range a.Drivers.Planes {
-		trimmers["forwarding "+string(name)] = plane
+	for of, plane := range a.Drivers.Planes {
+		trimmers["forwarding "+of.String()] = plane
 	}
 	for name, d := range trimmers {
 		t, ok := d.(control.Trimmer)

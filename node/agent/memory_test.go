@@ -19,7 +19,7 @@ func remembering(t *testing.T, dir string, r *record) *Agent {
 	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Instance: "test", Node: "n1", Run: dir, Data: dir},
 		Log: slog.New(slog.DiscardHandler),
 		Drivers: Drivers{Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}},
+			Planes: map[PlaneOf]forward.Plane{{Forwarding: model.ForwardGuest}: recordPlane{}},
 			Fabric: r}}, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.work = newWork("n1")

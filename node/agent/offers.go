@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,10 @@ func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
 	for _, name := range slices.Sorted(maps.Keys(d.Controls)) {
 		all = append(all, func(ctx context.Context) model.Offers { return able(d.Controls[name], ctx) })
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Planes)) {
-		all = append(all, d.Planes[name].Offers)
+	for _, of := range slices.SortedFunc(maps.Keys(d.Planes), func(a, b PlaneOf) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		all = append(all, d.Planes[of].Offers)
 	}
 	all = append(all, d.Fabric.Offers)
 	if d.Edges != nil {

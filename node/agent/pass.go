@@ -149,17 +149,21 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 
 // applyPlanes has the planes prepare, and notes for which elements they are in sync.
 func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome) {
-	jobs := map[model.Forwarding][]forward.Job{}
+	jobs := map[PlaneOf][]forward.Job{}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
 		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseStarting &&
 			o.phase != model.PhaseSuspended {
 			continue
 		}
-		f := o.job.Element.Forwarding
-		if a.Drivers.Planes[f] == nil {
-			o.phase, o.err = model.PhaseFailed, fmt.Errorf("this node has no forwarding plane %q: it has %s", f,
-				words(maps.Keys(a.Drivers.Planes)))
+		of := a.Drivers.planeOf(&o.job.Element)
+		if a.Drivers.Planes[of] == nil {
+			has := map[model.Forwarding]bool{}
+			for other := range a.Drivers.Planes {
+				has[other.Forwarding] = true
+			}
+			o.phase, o.err = model.PhaseFailed, fmt.Errorf("this node has no forwarding plane %q: it has %s",
+				of.Forwarding, words(maps.Keys(has)))
 			continue
 		}
 		job := forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network],
@@ -167,16 +171,16 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 		if routed, is := o.driver.(forward.Routed); is {
 			job.Routes = routed.Routes(id)
 		}
-		jobs[f] = append(jobs[f], job)
+		jobs[of] = append(jobs[of], job)
 	}
-	for name, plane := range a.Drivers.Planes {
-		for i, p := range plane.Prepare(ctx, jobs[name]) {
-			o := outcomes[jobs[name][i].ID]
+	for of, plane := range a.Drivers.Planes {
+		for i, p := range plane.Prepare(ctx, jobs[of]) {
+			o := outcomes[jobs[of][i].ID]
 			if o.waits = p.Waits; p.Err != nil {
 				o.phase, o.err = model.PhaseFailed, p.Err
 			}
 			if o.steering = p.Steering; o.steering != nil {
-				o.steering.Owner = name
+				o.steering.Owner = of.Forwarding
 			}
 		}
 	}
@@ -317,20 +321,21 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 	}
 	var problems []string
 	a.retiring = nil
-	for name, plane := range a.Drivers.Planes {
+	for of, plane := range a.Drivers.Planes {
 		found, err := plane.List(ctx)
 		if err == nil {
 			found = slices.DeleteFunc(found, func(id model.ID) bool {
 				o := outcomes[id]
 				// Until an element's new plane is ready, the old one forwards.
-				return !a.shallGo(id.Network) || o != nil && (o.steering == nil || o.steering.Owner == name)
+				return !a.shallGo(id.Network) || o != nil && (o.steering == nil ||
+					a.Drivers.planeOf(&o.job.Element) == of)
 			})
 			if len(found) > 0 {
 				err = a.retire(ctx, plane, found)
 			}
 		}
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
+			problems = append(problems, fmt.Sprintf("forwarding %s: %s", of, err))
 		}
 	}
 	surplus := map[model.ID]bool{}

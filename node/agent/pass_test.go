@@ -84,7 +84,7 @@ func TestChangesAreEvents(t *testing.T) {
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
 		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
+			Planes:   map[PlaneOf]forward.Plane{{Forwarding: model.ForwardGuest}: recordPlane{}}, Fabric: r}},
 		desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net",
 			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host,
 				Control: model.ControlNetns, Forwarding: model.ForwardGuest}}}}}},
@@ -125,8 +125,8 @@ func (f *forwards) Forwarded(context.Context) (map[model.ID]fabric.Forwarded, er
 func TestConfirm(t *testing.T) {
 	id := model.ID{Network: "net", Element: "r"}
 	plane, f := &confirmed{}, &forwards{counts: map[model.ID]fabric.Forwarded{id: {Packets: 7}}, err: errors.New("closed")}
-	a := &Agent{Config: Config{Drivers: Drivers{Fabric: f, Planes: map[model.Forwarding]forward.Plane{
-		model.ForwardGuest: recordPlane{}, model.ForwardXDP: plane}}}}
+	a := &Agent{Config: Config{Drivers: Drivers{Fabric: f, Planes: map[PlaneOf]forward.Plane{
+		{Forwarding: model.ForwardGuest}: recordPlane{}, {Forwarding: model.ForwardXDP}: plane}}}}
 	a.confirmNow(t.Context())
 	if plane.forwarded != nil {
 		t.Errorf("told %v although nothing is known", plane.forwarded)
@@ -158,8 +158,8 @@ func TestPass(t *testing.T) {
 		a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
 			Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 				Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-				Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{},
-					model.ForwardBridge: recordPlane{}},
+				Planes: map[PlaneOf]forward.Plane{{Forwarding: model.ForwardGuest}: recordPlane{},
+					{Forwarding: model.ForwardBridge}: recordPlane{}},
 				Fabric: r,
 			}}, desired: desired, complete: complete, elements: &elements{}, links: &links{}}
 		a.reporter = newReporter(nil, "n1", a.Log)
@@ -241,7 +241,7 @@ func TestWhoIsWaitedForIsAtWork(t *testing.T) {
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
 		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: waitingPlane{}},
+			Planes:   map[PlaneOf]forward.Plane{{Forwarding: model.ForwardGuest}: waitingPlane{}},
 			Fabric:   r,
 		}}, desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net",
 		Elements: []model.NodeElement{element("r"), element("s")}}}},
@@ -292,8 +292,9 @@ func TestTheAgentSteers(t *testing.T) {
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
 		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes:   map[model.Forwarding]forward.Plane{model.ForwardRouter: old, model.ForwardXDP: next},
-			Fabric:   r,
+			Planes: map[PlaneOf]forward.Plane{{Forwarding: model.ForwardRouter}: old,
+				{Forwarding: model.ForwardXDP}: next},
+			Fabric: r,
 		}}, complete: true, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	id, other := model.ID{Network: "net", Element: "r"}, model.ID{Network: "net", Element: "gone"}
@@ -333,6 +334,44 @@ func TestTheAgentSteers(t *testing.T) {
 			failed != (step.prepared.Err != nil || step.failed != nil) {
 			t.Errorf("%s: steered %+v (%v), kept by the old plane %v, the pass failed %v", step.what, s, said,
 				old.has[id], failed)
+		}
+	}
+}
+
+// TestSwitchesHaveAPlaneOfTheirOwn: where switches have another plane than routers with the same forwarding, each plane
+// gets its own and keeps them, and lets go of an element of the other's.
+func TestSwitchesHaveAPlaneOfTheirOwn(t *testing.T) {
+	r := &record{}
+	plane := func(has ...string) *steeringPlane {
+		p := &steeringPlane{has: map[model.ID]bool{}, prepared: forward.Prepared{Steering: &forward.Steering{}}}
+		for _, name := range has {
+			p.has[model.ID{Network: "net", Element: name}] = true
+		}
+		return p
+	}
+	routers, switches := plane("s"), plane()
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
+		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes: map[PlaneOf]forward.Plane{{Forwarding: model.ForwardBridge}: routers,
+				{Forwarding: model.ForwardBridge, Switches: true}: switches},
+			Fabric: r,
+		}}, complete: true, elements: &elements{}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	var elements []model.NodeElement
+	for name, kind := range map[string]model.Kind{"r": model.Router, "s": model.Switch} {
+		elements = append(elements, model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind,
+			Control: model.ControlNetns, Forwarding: model.ForwardBridge}})
+	}
+	a.desired = &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: elements}}}
+	for range 2 {
+		if a.pass(t.Context()) {
+			t.Fatal("the pass failed")
+		}
+	}
+	for plane, want := range map[*steeringPlane]string{routers: "net/r", switches: "net/s"} {
+		if got := slices.Collect(maps.Keys(plane.has)); len(got) != 1 || got[0].String() != want {
+			t.Errorf("a plane has %v, want %s", got, want)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func BenchmarkPrepare(b *testing.B) {
 // BenchmarkForwarding compares ways of forwarding 64-byte frames to 4,096 random destinations, with source, routers and
 // sink on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
 func BenchmarkForwarding(b *testing.B) {
-	settings := []setting{{"kernel", kernel, false}, {"kernel-generic", kernel, true}, {"guest", guests, true},
+	settings := []setting{{"kernel", veths, false}, {"kernel-generic", veths, true}, {"guest", guests, true},
 		{"tc", inFabric(false), true}, {"xdp", inFabric(true), false}, {"bare", bare, false}}
 	for _, routers := range []int{1, 8} {
 		b.Run(fmt.Sprint(routers), func(b *testing.B) {
@@ -157,7 +157,7 @@ func BenchmarkFullTable(b *testing.B) {
 		b.Fatal(err)
 	}
 	l.in("r1", "ip -force -batch "+file)
-	l.measure(b, []setting{{"xdp", inFabric(true), false}, {"kernel", kernel, false}, {"kernel-generic", kernel, true}})
+	l.measure(b, []setting{{"xdp", inFabric(true), false}, {"kernel", veths, false}, {"kernel-generic", veths, true}})
 }
 
 // measure takes each setting five times, in turn.
@@ -182,8 +182,8 @@ func (l *lab) measure(b *testing.B, settings []setting) {
 	}
 }
 
-// kernel has plain veths join the same namespaces, and frames take these instead.
-func kernel(l *lab) func() {
+// veths has plain veths join the same namespaces, and frames take these instead.
+func veths(l *lab) func() {
 	l.direct = true
 	return func() { l.direct = false }
 }

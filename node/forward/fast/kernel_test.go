@@ -18,6 +18,7 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/forwardtest"
 	"github.com/polyplane/polyplane/node/forward/guest"
+	"github.com/polyplane/polyplane/node/forward/kernel"
 )
 
 // planes are the ways that a router's packets can take, as an agent has them.
@@ -25,10 +26,11 @@ func (l *lab) planes() map[model.Forwarding]forward.Plane {
 	l.Helper()
 	all := map[model.Forwarding]forward.Plane{model.ForwardXDP: l.plane, model.ForwardGuest: guest.Plane{}}
 	for _, way := range []model.Forwarding{model.ForwardRouter, model.ForwardBridge} {
-		k, err := l.plane.Kernel(way)
+		k, err := kernel.New(l.dirs, l.plane, way)
 		if err != nil {
 			l.Fatal(err)
 		}
+		l.Cleanup(func() { k.Close() })
 		all[way] = k
 	}
 	return all

@@ -208,7 +208,7 @@ func (l *lab) open() {
 	if l.fabric, err = fabric.New(l.dirs, netip.Addr{}); err != nil {
 		l.Fatal(err)
 	}
-	l.plane = fast.New(l.dirs, l.fabric.Tables(), nil)
+	l.plane = fast.New(l.fabric.Tables(), nil)
 	clear(l.steering)
 }
 

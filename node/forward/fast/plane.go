@@ -2,28 +2,23 @@
 // packets, by tables that follow those of the router's own namespace: mostly at the tc hook, at the driver's (XDP)
 // where a port allows it. The router's own stack, the guest, gets what they leave to it.
 //
-// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel). The same tables say
-// which packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who
-// forwards is one word in the fabric's tables, and in every case the guest gets what cannot be forwarded for certain.
+// The planes of `forwarding: router` and `forwarding: bridge` for routers (package kernel) share the tables. These say
+// which packets are forwarded for certain, and the node's kernel forwards them in the router's companion, which follows
+// the same routes. So who forwards is one word in the fabric's tables, and in every case the guest gets what cannot be
+// forwarded for certain.
 package fast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
-	"github.com/polyplane/polyplane/node/forward/companion"
 )
 
 var (
@@ -67,7 +62,7 @@ var freeAfter = 10 * time.Second
 // Plane feeds the fabric's tables. mu guards what stands below it, and the fields of routers that say so. A router has
 // a lock of its own, which may be taken while mu is held, never the other way round.
 type Plane struct {
-	dirs   instance.NodeDirs
+	*Way   // the plane's own, without companions
 	memory Memory
 	log    *slog.Logger
 
@@ -75,16 +70,12 @@ type Plane struct {
 	stop context.CancelFunc
 	wait sync.WaitGroup
 
-	awaited chan struct{} // has whoever watches told that the next pass has something to do
-
 	mu      sync.Mutex
 	pool    *fib.Pool // nil while there is no router, nor was just now
 	shut    func()    // ends what runs for the pool
 	emptied bool      // what an earlier process left and nobody uses was given back
 	routers map[model.ID]*router
 	slices  map[string]*slice
-	home    *companion.Home // nil without planes of companions
-	parting map[parting]time.Time
 	sent    map[model.ID]uint64 // how many packets were forwarded for routers when neighbours were confirmed last
 	// unsynced has true for each plane that has not yet said that all its routers are in sync. When none is left, what
 	// an earlier process left in the tables, and nothing replaced, is freed.
@@ -100,13 +91,13 @@ type slice struct {
 }
 
 // New returns the plane of a node. What an earlier process left in the tables goes on being used until it is replaced.
-func New(dirs instance.NodeDirs, memory Memory, log *slog.Logger) *Plane {
+func New(memory Memory, log *slog.Logger) *Plane {
 	if log == nil {
 		log = slog.Default()
 	}
-	p := &Plane{dirs: dirs, memory: memory, log: log, routers: map[model.ID]*router{},
-		slices: map[string]*slice{}, parting: map[parting]time.Time{},
-		unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}, awaited: make(chan struct{}, 1)}
+	p := &Plane{memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
+		unsynced: map[model.Forwarding]bool{}}
+	p.Way = p.By(model.ForwardXDP, nil)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -163,9 +154,6 @@ func (p *Plane) Close() {
 			r.leave(way)
 		}
 	}
-	if p.home != nil {
-		p.home.Close() //nolint:errcheck // it was only looked into
-	}
 }
 
 // Offers returns routers, on both hooks.
@@ -174,48 +162,10 @@ func (p *Plane) Offers(context.Context) model.Offers {
 		Makes: []model.Feature{model.HookTC.Feature(), model.HookXDP.Feature()}}}
 }
 
-// Prepare makes the tables of every router follow its namespace's, and returns them once they do.
-func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
-	return p.prepare(ctx, jobs, model.ForwardXDP)
-}
-
-// prepare is Prepare for one way of forwarding: xdp itself, router or bridge.
-func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwarding) []forward.Prepared {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	results := make([]forward.Prepared, len(jobs))
-	var opened error
-	if len(jobs) > 0 {
-		opened = p.open()
-	} else {
-		p.empty()
-	}
-	for i := range jobs {
-		if results[i].ID = jobs[i].ID; opened != nil {
-			results[i].Err = opened
-			continue
-		}
-		control.Progress(ctx)
-		results[i].Steering, results[i].Err = p.start(&jobs[i], way)
-	}
-	synced := true
-	for i := range results {
-		if results[i].Err == nil {
-			p.look(p.routers[jobs[i].ID], way, &results[i])
-		}
-		synced = synced && results[i].Err == nil && !results[i].Waits
-	}
-	if p.unsynced[way] = !synced; p.pool != nil && !p.forgotten &&
-		!slices.Contains(slices.Collect(maps.Values(p.unsynced)), true) {
-		p.pool.Forget()
-		p.forgotten = true
-	}
-	return results
-}
-
 // start makes sure that the router's tables, and its companion's, are being fed. It returns a steering if the one that
 // was returned before no longer holds.
-func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering, error) {
+func (p *Plane) start(job *forward.Job, w *Way) (*forward.Steering, error) {
+	way := w.name
 	if job.Element.Kind != model.Router {
 		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID,
 			job.Element.Kind, way)
@@ -256,7 +206,7 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 	}
 	var s *forward.Steering
 	if err = r.setPorts(ports); err == nil {
-		s, err = r.accompany(job, way, fresh)
+		s, err = r.accompany(job, w, fresh)
 	}
 	if fresh {
 		r.follow()
@@ -323,12 +273,12 @@ func (p *Plane) roomier() {
 }
 
 // look finds whether the router's tables, and the way's companion, are in sync: then packets may be steered there.
-func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) {
+func (p *Plane) look(r *router, w *Way, result *forward.Prepared) {
 	s := &forward.Steering{Tables: r.number}
-	f := r.companions[way]
+	f := r.companions[w.name]
 	if f != nil && f.waits {
-		result.Waits, result.Err = p.unready(r, way, " (a device of its companion has no carrier)",
-			func(ctx context.Context) { r.awaitCarriers(ctx, way, f) })
+		result.Waits, result.Err = w.unready(r, " (a device of its companion has no carrier)",
+			func(ctx context.Context) { r.awaitCarriers(ctx, w.name, f) })
 		return
 	}
 	waiting := []<-chan struct{}{r.synced}
@@ -341,7 +291,7 @@ func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) 
 		case <-synced:
 		case <-r.done:
 		default:
-			result.Waits, result.Err = p.unready(r, way, "", func(ctx context.Context) { r.awaitSync(ctx, waiting) })
+			result.Waits, result.Err = w.unready(r, "", func(ctx context.Context) { r.awaitSync(ctx, waiting) })
 			return
 		}
 		if r.failed() != nil {
@@ -354,29 +304,6 @@ func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) 
 		f.used = true
 	}
 	r.since, result.Steering = time.Time{}, s
-}
-
-// List tells which routers have tables for this plane.
-func (p *Plane) List(context.Context) (ids []model.ID, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, r := range p.routers {
-		if r.ways[model.ForwardXDP] {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
-// Retire lets go of the tables of routers that no other plane forwards by.
-func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var failed []error
-	for _, id := range ids {
-		failed = append(failed, p.leave(id, model.ForwardXDP))
-	}
-	return errors.Join(failed...)
 }
 
 // leave lets go of what a router has for one way, and of its tables if that was the last.

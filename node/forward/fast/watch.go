@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
 )
 
@@ -14,15 +13,15 @@ import (
 // returns. One goroutine for each of these waits in its place. It changes nothing. It only makes Prepare be called
 // again, which looks for itself.
 
-var _ forward.Watcher = (*Plane)(nil)
+var _ forward.Watcher = (*Way)(nil)
 
 // Watch is forward.Watcher's.
-func (p *Plane) Watch(ctx context.Context, changed func()) error {
+func (w *Way) Watch(ctx context.Context, changed func()) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.awaited:
+		case <-w.awaited:
 			changed()
 		}
 	}
@@ -30,15 +29,15 @@ func (p *Plane) Watch(ctx context.Context, changed func()) error {
 
 // unready says that a router is not in sync, and why if that is known. For syncTime somebody waits for it by await,
 // beside the caller. The caller holds the lock.
-func (p *Plane) unready(r *router, way model.Forwarding, why string,
-	await func(ctx context.Context)) (waits bool, err error) {
+func (w *Way) unready(r *router, why string, await func(ctx context.Context)) (waits bool, err error) {
+	p := w.plane
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
 	rest := syncTime - time.Since(r.since)
 	if rest <= 0 {
 		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s%s; until they are it is "+
-			"forwarded for as before", r.id, way, why)
+			"forwarded for as before", r.id, w.name, why)
 	}
 	if !r.waiter {
 		r.waiter = true
@@ -49,7 +48,7 @@ func (p *Plane) unready(r *router, way model.Forwarding, why string,
 			p.mu.Lock()
 			r.waiter = false
 			p.mu.Unlock()
-			p.tell()
+			w.Again()
 		})
 	}
 	return true, nil
@@ -66,10 +65,10 @@ func (r *router) awaitSync(ctx context.Context, synced []<-chan struct{}) {
 	}
 }
 
-// tell has whoever watches ask for another pass.
-func (p *Plane) tell() {
+// Again has whoever watches ask for another pass.
+func (w *Way) Again() {
 	select {
-	case p.awaited <- struct{}{}:
+	case w.awaited <- struct{}{}:
 	default: // it is told already
 	}
 }

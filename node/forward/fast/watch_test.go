@@ -83,7 +83,7 @@ func TestNobodyWaitsForACarrier(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		l.plane.Watch(ctx, func() {
+		plane.(forward.Watcher).Watch(ctx, func() {
 			select {
 			case changed <- struct{}{}:
 			default:

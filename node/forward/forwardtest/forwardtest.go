@@ -3,6 +3,7 @@
 package forwardtest
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -84,12 +85,18 @@ func (c *check) prepare(jobs ...forward.Job) []forward.Prepared {
 	c.Helper()
 	changed := make(chan struct{}, 1)
 	if w, ok := c.p.(forward.Watcher); ok {
-		go w.Watch(c.Context(), func() { //nolint:errcheck // it ends with the test
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		ctx, stop := context.WithCancel(c.Context())
+		ended := make(chan struct{})
+		defer func() { stop(); <-ended }() // the next call has a watch of its own
+		go func() {
+			defer close(ended)
+			w.Watch(ctx, func() { //nolint:errcheck // it ends with this call
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+		}()
 	}
 	c.place(jobs)
 	for {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -15,104 +13,11 @@ import (
 	"github.com/polyplane/polyplane/node/forward/companion"
 )
 
-// leaveTime is how long a companion stays after the last packet was handed to it, so that it can send on what it has.
-const leaveTime = 100 * time.Millisecond
-
 // A companion whose devices have no carrier yet is looked at again after firstLook. The wait doubles up to lastLook.
 const (
 	firstLook = time.Millisecond
 	lastLook  = 64 * time.Millisecond
 )
-
-// Kernel is the plane of routers whose transit packets the node's kernel forwards in a companion: between devices
-// (`router`), or between bridges with one device each (`bridge`).
-type Kernel struct {
-	p   *Plane
-	way model.Forwarding
-}
-
-var _ forward.Plane = (*Kernel)(nil)
-
-// Kernel returns the plane of a way: model.ForwardRouter or model.ForwardBridge. The calling thread must be in the
-// node's network namespace.
-func (p *Plane) Kernel(way model.Forwarding) (*Kernel, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.home == nil {
-		home, err := companion.NewHome(p.dirs)
-		if err != nil {
-			return nil, fmt.Errorf("forwarding %s: %w", way, err)
-		}
-		p.home = home
-	}
-	p.unsynced[way] = true
-	return &Kernel{p: p, way: way}, nil
-}
-
-// Offers returns routers, where the kernel has what companions need.
-func (k *Kernel) Offers(context.Context) model.Offers {
-	return model.OfferOf(k.way.Feature(), k.p.home.Probe(k.way), model.Router)
-}
-
-// Prepare makes every router's companion follow its namespace, and returns the companion's devices once it does.
-func (k *Kernel) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
-	return k.p.prepare(ctx, jobs, k.way)
-}
-
-// List tells which routers have a companion of this way, also one that an earlier process left.
-func (k *Kernel) List(context.Context) ([]model.ID, error) {
-	k.p.mu.Lock()
-	defer k.p.mu.Unlock()
-	found, err := k.p.home.List(k.way)
-	all := make(map[model.ID]bool, len(found))
-	for _, id := range found {
-		all[id] = true
-	}
-	for id, r := range k.p.routers {
-		if r.ways[k.way] {
-			all[id] = true
-		}
-	}
-	maps.DeleteFunc(k.p.parting, func(p parting, _ time.Time) bool {
-		return err == nil && p.way == k.way && !all[p.id]
-	})
-	return slices.Collect(maps.Keys(all)), err
-}
-
-// parting is a companion that nobody hands packets to any more.
-type parting struct {
-	id  model.ID
-	way model.Forwarding
-}
-
-// Retire removes companions, each at the first call that comes leaveTime after the one that began it. Until then it
-// lists them, and it has whoever watches told when that time is over.
-func (k *Kernel) Retire(_ context.Context, ids []model.ID) error {
-	k.p.mu.Lock()
-	defer k.p.mu.Unlock()
-	var failed []error
-	began := false
-	for _, id := range ids {
-		if err := k.p.leave(id, k.way); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		this := parting{id, k.way}
-		if since, ok := k.p.parting[this]; !ok {
-			k.p.parting[this], began = time.Now(), true
-		} else if time.Since(since) >= leaveTime {
-			err := k.p.home.Remove(id, k.way)
-			if err == nil {
-				delete(k.p.parting, this)
-			}
-			failed = append(failed, err)
-		}
-	}
-	if began {
-		time.AfterFunc(leaveTime, k.p.tell)
-	}
-	return errors.Join(failed...)
-}
 
 // leave stops telling a companion anything.
 func (r *router) leave(way model.Forwarding) {
@@ -128,11 +33,11 @@ func (r *router) leave(way model.Forwarding) {
 // accompany makes sure that the router has the companion that a way needs. fresh says that nothing was told yet. While
 // a companion that forwarded is put right, the fabric itself forwards by the same tables; meanwhile is the steering for
 // that.
-func (r *router) accompany(job *forward.Job, way model.Forwarding,
-	fresh bool) (meanwhile *forward.Steering, err error) {
-	if way == model.ForwardXDP {
+func (r *router) accompany(job *forward.Job, w *Way, fresh bool) (meanwhile *forward.Steering, err error) {
+	if w.open == nil {
 		return nil, nil
 	}
+	way := w.name
 	f := r.companions[way]
 	used := f != nil && f.used
 	if f != nil && !f.Same() {
@@ -141,8 +46,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding,
 	}
 	made := f == nil
 	if made {
-		delete(r.plane.parting, parting{r.id, way})
-		c, err := r.plane.home.Open(r.id, way)
+		c, err := w.open(r.id)
 		if err != nil {
 			return r.without(used), err
 		}
