@@ -96,7 +96,7 @@ func (s *sheet) title(name string, state cell) {
 // line prints a value unless it is empty.
 func (s *sheet) line(key, value string) {
 	if value != "" {
-		s.print(fmt.Sprintf("  %-13s", key+":"), value, "\n")
+		s.print(fmt.Sprintf("  %-13s", key+":"), printable(value), "\n")
 	}
 }
 

@@ -210,7 +210,7 @@ came before that can be read inside the element.`,
 				return wrap(ctx, cl, err, ref{network: id.Network, element: id.Element})
 			}
 			defer stream.Close()
-			n, err := io.Copy(c.Out, stream)
+			n, err := io.Copy(c.readable(), stream)
 			switch {
 			case follow && ctx.Err() != nil:
 				return nil // ^C is how following ends

@@ -234,6 +234,9 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 		s := tracedStep{Router: id, In: q.In, Trace: t}
 		var far *model.ResolvedInterface
 		if t.Verdict == model.Forwarded {
+			if t.Way == nil {
+				return fmt.Errorf("%s: the agent of its node says that the packet is forwarded, and not by which way", id)
+			}
 			far = interfaceNamed(elementOf(elements, id.Element), t.Way.Interface)
 			if s.Next = "out of the network, by an edge"; far != nil && far.Far != nil {
 				s.Next = farEnd(far)
@@ -304,7 +307,7 @@ func (c *CLI) printStep(s *tracedStep) {
 	if s.Ways > 1 {
 		matched += fmt.Sprintf(", one of %d ways for this flow", s.Ways)
 	}
-	fmt.Fprintf(c.Out, "%s\n", where)
+	say(c.Out, "%s\n", where)
 	switch s.Verdict {
 	case model.Forwarded:
 		mtu := ""
@@ -318,14 +321,14 @@ func (c *CLI) printStep(s *tracedStep) {
 		case model.ForwardBridge:
 			by = "the node's kernel between bridges, in its companion"
 		}
-		fmt.Fprintf(c.Out, "  %s: forwarded by %s, out by %s to %s%s\n", matched, by, s.Way.Interface, s.Way.MAC, mtu)
+		say(c.Out, "  %s: forwarded by %s, out by %s to %s%s\n", matched, by, s.Way.Interface, s.Way.MAC, mtu)
 		if s.Kernel != "" && s.Kernel != s.Way.Interface {
-			fmt.Fprintf(c.Out, "  but that kernel says: %s\n", s.Kernel)
+			say(c.Out, "  but that kernel says: %s\n", s.Kernel)
 		}
-		fmt.Fprintf(c.Out, "  then %s\n", s.Next)
+		say(c.Out, "  then %s\n", s.Next)
 	case model.Blackhole:
-		fmt.Fprintf(c.Out, "  %s: dropped: %s\n", matched, s.Reason)
+		say(c.Out, "  %s: dropped: %s\n", matched, s.Reason)
 	default:
-		fmt.Fprintf(c.Out, "  %s: its own stack gets it: %s\n", matched, s.Reason)
+		say(c.Out, "  %s: its own stack gets it: %s\n", matched, s.Reason)
 	}
 }

@@ -174,7 +174,7 @@ image with the last of them. The first 12 digits of an ID are enough.`,
 				if _, err := cl.RemoveImage(cmd.Context(), of); err != nil {
 					return wrap(cmd.Context(), cl, err, ref{})
 				}
-				fmt.Fprintf(c.Out, "removed: %s\n", of)
+				say(c.Out, "removed: %s\n", of)
 			}
 			return nil
 		},
@@ -238,13 +238,13 @@ func nameOf(img *image.Image, path string) string {
 func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name string) error {
 	_, err := cl.NameImage(ctx, string(img.ID), name)
 	if err == nil {
-		fmt.Fprintf(c.Out, "image %s (%s) is there already\n", name, img.ID.Short())
+		say(c.Out, "image %s (%s) is there already\n", name, img.ID.Short())
 		return nil
 	}
 	if !client.IsNotFound(err) {
 		return wrap(ctx, cl, err, ref{})
 	}
-	fmt.Fprintf(c.Err, "image %s (%s): sending %s\n", name, img.ID.Short(), byteCount(uint64(img.StoredSize())))
+	say(c.Err, "image %s (%s): sending %s\n", name, img.ID.Short(), byteCount(uint64(img.StoredSize())))
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() {
@@ -265,13 +265,13 @@ func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name s
 	if is.LeftOut > 0 {
 		words = fmt.Sprintf("; %s of devices, pipes and sockets are left out", plural(is.LeftOut, "file"))
 	}
-	fmt.Fprintf(c.Out, "image %s (%s): %s, %s unpacked, in %s%s\n", name, img.ID.Short(), plural(is.Files, "file"),
+	say(c.Out, "image %s (%s): %s, %s unpacked, in %s%s\n", name, img.ID.Short(), plural(is.Files, "file"),
 		byteCount(uint64(is.Unpacked)), c.Now().Sub(begin).Round(time.Millisecond), words)
 	return nil
 }
 
 func (c *CLI) pullImage(ctx context.Context, cl Client, name string) error {
-	fmt.Fprintf(c.Err, "image %s: pulling\n", name)
+	say(c.Err, "image %s: pulling\n", name)
 	img, err := registry.Pull(ctx, name, nil)
 	if err != nil {
 		return &Error{Code: ExitFailed, Err: err}
@@ -364,7 +364,7 @@ func (c *CLI) bringImage(ctx context.Context, cl Client, all []model.Image, name
 		return name, nil
 	}
 	if engine := engineWith(ctx, name); engine != "" {
-		fmt.Fprintf(c.Err, "image %s: from %s on this machine\n", name, engine)
+		say(c.Err, "image %s: from %s on this machine\n", name, engine)
 		img, err := fromEngine(ctx, engine, name)
 		if err != nil {
 			return "", &Error{Code: ExitFailed, Err: err}

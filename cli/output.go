@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -59,11 +63,11 @@ func writeValue(w io.Writer, format string, value any) error {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
 	if format == formatYAML {
-		if b, err = yaml.JSONToYAML(b); err != nil {
+		if b, err = yaml.JSONToYAML(shown(b)); err != nil {
 			return fmt.Errorf("encode the answer as YAML: %w", err)
 		}
 	} else {
-		b = append(b, '\n')
+		b = append(escaped(b), '\n')
 	}
 	_, err = w.Write(b)
 	return err
@@ -81,8 +85,38 @@ func writeStreamed(w io.Writer, format string, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	_, err = w.Write(append(b, '\n'))
+	_, err = w.Write(append(escaped(b), '\n'))
 	return err
+}
+
+// escaped is JSON in which no character is left that a terminal would act upon: JSON itself escapes only some.
+func escaped(b []byte) []byte {
+	var out []byte
+	from := 0
+	for i, r := range string(b) {
+		if r != utf8.RuneError && r >= ' ' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			out = append(out, b[from:i]...)
+			for _, unit := range utf16.Encode([]rune{r}) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+			from = i + utf8.RuneLen(r)
+		}
+	}
+	return append(out, b[from:]...)
+}
+
+// escapes are those of characters in JSON but for lines and tabs.
+var escapes = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|[bfr\\"])`)
+
+// shown is JSON whose texts have such characters written out, as tables show them: YAML would hold them as they are.
+func shown(b []byte) []byte {
+	return escapes.ReplaceAllFunc(escaped(b), func(escape []byte) []byte {
+		switch string(escape[1:]) {
+		case `\`, `"`, "u003c", "u003e", "u0026": // what JSON escapes for other reasons
+			return escape
+		}
+		return append([]byte{'\\'}, escape...)
+	})
 }
 
 // mustComplete panics if a completion is registered for a flag that does not exist, which is a mistake in this package.

@@ -51,7 +51,7 @@ attacks are an administrator's. These are lost, and the command says so.`,
 
 func (c *CLI) printRecovered(result model.RecoverResult, dry bool) error {
 	for _, s := range result.Silent {
-		fmt.Fprintf(c.Out, "node %s (what it has is not looked at)\n", s)
+		say(c.Out, "node %s (what it has is not looked at)\n", s)
 	}
 	if len(result.Networks) == 0 {
 		fmt.Fprintln(c.Out, "nothing to recover: the nodes that answer have no network that the store does not know")
@@ -63,14 +63,14 @@ func (c *CLI) printRecovered(result model.RecoverResult, dry bool) error {
 	}
 	for _, n := range result.Networks {
 		if n.Taken {
-			fmt.Fprintf(c.Out, "%s %s: %d elements, %d links, on %s\n", n.Name, word, n.Elements, n.Links,
+			say(c.Out, "%s %s: %d elements, %d links, on %s\n", n.Name, word, n.Elements, n.Links,
 				strings.Join(n.Nodes, ", "))
 		} else {
-			fmt.Fprintf(c.Out, "%s NOT %s: %s\n", n.Name, word, n.Problem)
+			say(c.Out, "%s NOT %s: %s\n", n.Name, word, n.Problem)
 			refusedNames = append(refusedNames, n.Name)
 		}
 		for _, note := range n.Notes {
-			fmt.Fprintf(c.Out, "  %s\n", note)
+			say(c.Out, "  %s\n", note)
 		}
 	}
 	if len(refusedNames) > 0 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -158,6 +159,9 @@ func (t *table) drop(column int) {
 // printable keeps names and messages, which come from anywhere, from controlling the user's terminal. They may have
 // lines.
 func printable(s string) string { return model.Printable(s, "\n\t") }
+
+// say prints a sentence with others' words in it.
+func say(w io.Writer, format string, a ...any) { fmt.Fprint(w, printable(fmt.Sprintf(format, a...))) }
 
 // writeRow writes one row; empty is what stands in an empty field.
 func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty string) {

@@ -43,7 +43,7 @@ thrown away before nodes noted that, nobody knows whose it was (-): administrato
 				return wrap(ctx, cl, err, ref{})
 			}
 			for _, s := range list.Silent {
-				fmt.Fprintf(c.Err, "node %s (its trash is not listed)\n", s)
+				say(c.Err, "node %s (its trash is not listed)\n", s)
 			}
 			wide := false
 			switch o.format {
