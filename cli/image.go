@@ -270,9 +270,18 @@ func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name s
 	return nil
 }
 
+// pullTold is how often it is told how far a pull has come.
+const pullTold = 10 * time.Second
+
 func (c *CLI) pullImage(ctx context.Context, cl Client, name string) error {
 	say(c.Err, "image %s: pulling\n", name)
-	img, err := registry.Pull(ctx, name, nil)
+	told := c.Now()
+	img, err := registry.Pull(ctx, name, func(done, of int64) {
+		if now := c.Now(); now.Sub(told) > pullTold {
+			told = now
+			say(c.Err, "image %s: %s of %s\n", name, byteCount(uint64(done)), byteCount(uint64(max(of, done))))
+		}
+	})
 	if err != nil {
 		return &Error{Code: ExitFailed, Err: err}
 	}

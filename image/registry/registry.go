@@ -26,9 +26,18 @@ func Pull(ctx context.Context, reference string, told func(done, of int64)) (*im
 		return nil, fmt.Errorf("%q is no name of an image in a registry: %w", reference, err)
 	}
 	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithTransport(&impatient{remote.DefaultTransport}),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
 	if err != nil {
 		return nil, explain(ref, err)
+	}
+	// The configuration is read into memory: how long it is must be known before.
+	manifest, err := img.Manifest()
+	if err != nil {
+		return nil, explain(ref, err)
+	}
+	if size := manifest.Config.Size; size > image.MaxConfig {
+		return nil, explain(ref, fmt.Errorf("its configuration has %d bytes: at most %d are read", size, image.MaxConfig))
 	}
 	config, err := img.RawConfigFile()
 	if err != nil {
