@@ -235,7 +235,8 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 		var far *model.ResolvedInterface
 		if t.Verdict == model.Forwarded {
 			if t.Way == nil {
-				return fmt.Errorf("%s: the agent of its node says that the packet is forwarded, and not by which way", id)
+				return fmt.Errorf("%s: the agent of its node says that the packet is forwarded, and not by which way",
+					id)
 			}
 			far = interfaceNamed(elementOf(elements, id.Element), t.Way.Interface)
 			if s.Next = "out of the network, by an edge"; far != nil && far.Far != nil {

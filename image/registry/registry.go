@@ -37,7 +37,8 @@ func Pull(ctx context.Context, reference string, told func(done, of int64)) (*im
 		return nil, explain(ref, err)
 	}
 	if size := manifest.Config.Size; size > image.MaxConfig {
-		return nil, explain(ref, fmt.Errorf("its configuration has %d bytes: at most %d are read", size, image.MaxConfig))
+		return nil, explain(ref, fmt.Errorf("its configuration has %d bytes: at most %d are read", size,
+			image.MaxConfig))
 	}
 	config, err := img.RawConfigFile()
 	if err != nil {

@@ -14,8 +14,8 @@ const stalls = 30 * time.Second
 
 var patience = stalls
 
-// maxRedirects is how often a registry may say that something is elsewhere, for one request. The client that is used for
-// registries looks where to, but not how often.
+// maxRedirects is how often a registry may say that something is elsewhere, for one request. The client that is used
+// for registries looks where to, but not how often.
 const maxRedirects = 10
 
 // impatient gives up requests whose answers do not go on, or always lead elsewhere.
