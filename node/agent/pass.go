@@ -250,6 +250,9 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		a.hooks[port.ID][port.Interface] = use
 	}
 	a.changes(a.Dirs.Node, report.Changed)
+	if report.Again > 0 {
+		time.AfterFunc(report.Again, a.changed)
+	}
 	return report.Problem
 }
 

@@ -3,11 +3,13 @@ package fabric
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
 // roundTrips are those of pings, the shortest first.
@@ -126,6 +128,48 @@ func TestDelayChangesWithoutLoss(t *testing.T) {
 	for i, f := range flows {
 		if lost := f.lost(); len(lost) > 0 {
 			t.Errorf("flow %d: %d of %d packets were lost: %v…", i, len(lost), f.sent.Load(), lost[:min(len(lost), 10)])
+		}
+	}
+}
+
+// TestNobodyWaitsForAQueue: a queue that is to be replaced by one of another kind is left alone until no program sends
+// anything through it. What else is asked for is done meanwhile, by the same Apply. Where the kernel does not have the
+// other kind, that is told as long as it is so.
+func TestNobodyWaitsForAQueue(t *testing.T) {
+	n, a, _ := twoElements(t)
+	shape, other := &n.port("b:eth0").Shape, &n.port("a:eth0").Shape
+	*shape = model.Shape{Bandwidth: 100e6}
+	n.apply()
+	flags := &n.fabric.pipe.Ports[n.fabric.slots[portID("net/b:eth0")]].Flags
+	id, lacks := portID("net/b:eth0"), linux.ProbeDelay()
+	for again := range 3 {
+		*shape, *other = model.Shape{Bandwidth: 100e6, Delay: model.Duration(time.Millisecond)},
+			model.Shape{Bandwidth: model.Bandwidth(again+1) * 10e6}
+		r := n.fabric.Apply(t.Context(), n.state)
+		q, has := n.queue(t, "b:eth0")
+		if !has || q.Netem() || r.Again == 0 || r.Problem != nil || atomic.LoadUint32(flags)&pipeline.Queue != 0 {
+			t.Errorf("the queue is replaced at once: %v %+v, %+v, flags %x", has, q, r, atomic.LoadUint32(flags))
+		}
+		if q, _ := n.queue(t, "a:eth0"); !keeps(q.Queue, *other) {
+			t.Errorf("another port's queue is not set meanwhile: %+v", q)
+		}
+		a.ping(t, "10.0.0.2")
+		if tried := again > 0 && lacks != nil; (r.Failed[id] != nil) != tried {
+			t.Errorf("what was tried before: %v; told is %v", tried, r.Failed)
+		}
+		time.Sleep(r.Again)
+		r = n.fabric.Apply(t.Context(), n.state)
+		if q, _ := n.queue(t, "b:eth0"); r.Again != 0 || q.Netem() != (lacks == nil) ||
+			(r.Failed[id] != nil) != (lacks != nil) || atomic.LoadUint32(flags)&pipeline.Queue == 0 {
+			t.Errorf("later the queue is %+v, and told %+v", q, r)
+		}
+		a.ping(t, "10.0.0.2")
+		if lacks == nil {
+			*shape = model.Shape{}
+			n.apply() // unused now, it goes with the next one
+			n.apply()
+			*shape = model.Shape{Bandwidth: 100e6}
+			n.apply()
 		}
 	}
 }

@@ -5,6 +5,7 @@ package fabric
 import (
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -84,8 +85,10 @@ type Edge struct {
 type Report struct {
 	Failed  map[model.PortID]error
 	Changed []change.Change // for events; empty when all was right
-	Problem error           // what is wrong with the fabric as a whole
-	Steered bool            // packets go where State.Steering says, except for those of elements that failed
+	// Again is after how long another Apply can do what this one has begun; zero if there is nothing.
+	Again   time.Duration
+	Problem error // what is wrong with the fabric as a whole
+	Steered bool  // packets go where State.Steering says, except for those of elements that failed
 	// Hooks are the hooks in use at ports that have one of their own (Port.Hook) and, if there are tunnels among them,
 	// at the underlay's devices.
 	Hooks    map[model.PortID]model.HookUse

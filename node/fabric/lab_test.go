@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -152,10 +153,17 @@ func (n *node) restart() {
 	n.open()
 }
 
-// apply applies the node's state, which must succeed, and returns what was changed.
+// apply applies the node's state, which must succeed, and returns what was changed. It applies it again as an agent does
+// if there is something to be done later.
 func (n *node) apply() []change.Change {
 	n.t.Helper()
 	r := n.fabric.Apply(context.Background(), n.state)
+	for r.Again > 0 {
+		time.Sleep(r.Again)
+		before := r.Changed
+		r = n.fabric.Apply(context.Background(), n.state)
+		r.Changed = append(before, r.Changed...)
+	}
 	if r.Problem != nil {
 		n.t.Fatalf("apply: %v", r.Problem)
 	}

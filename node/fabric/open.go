@@ -41,6 +41,7 @@ type Fabric struct {
 	slots    map[model.PortID]uint32
 	links    map[uint32]pipeline.Link // as they were written last, by slot, to distinguish a change from an alteration
 	past     map[uint32]uint64        // drops of queues that are gone, by slot
+	beside   map[uint32]beside        // whose queues are about to be replaced, by slot
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
@@ -68,7 +69,7 @@ func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
 		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{},
 		cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
-		resting:  map[uint32]time.Time{},
+		resting:  map[uint32]time.Time{}, beside: map[uint32]beside{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	if err := mountBPF(dirs.BPF()); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package fabric
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -36,7 +35,7 @@ func (f *Fabric) queueAliasOf(id model.PortID) string {
 func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 	var lanes []lane
 	var owners []*want
-	exchanged := false
+	apart = map[uint32]bool{}
 	for i := range p.wants {
 		w := &p.wants[i]
 		d := p.kernel.devices[int(w.index)]
@@ -49,12 +48,14 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 		if !needed {
 			continue
 		}
-		rated := atomic.LoadUint32(&p.pipe.Ports[w.slot].Flags)&pipeline.Rated != 0
-		// while the kernel replaces its queue, a device loses what is sent through it
-		if has && rated && is.Netem() != queue.Netem() {
-			p.past[w.slot] += is.Drops
-			atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Rated))
-			exchanged = true
+		if has && is.Netem() != queue.Netem() {
+			if !p.aside(w, pipeline.Rated) {
+				apart[w.slot] = true // it has its queue, which just is not used
+				continue
+			}
+			if atomic.LoadUint64(&p.pipe.Queues[w.slot]) != 0 {
+				p.past[w.slot] += is.Drops
+			}
 		}
 		lanes = append(lanes, lane{in: in, out: out, alias: p.queueAliasOf(w.port.ID), queue: queue, filter: queueName,
 			program: p.pipe.FromQueue,
@@ -65,17 +66,15 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 			}})
 		owners = append(owners, w)
 	}
-	if exchanged {
-		time.Sleep(exchangeTime)
-	}
 	indices, failed, err := p.lanes(lanes)
 	if err != nil {
 		return nil, err
 	}
-	apart = make(map[uint32]bool, len(owners))
 	for i, w := range owners {
+		delete(p.beside, w.slot)
 		if failed[i] != nil {
 			p.fail(w.port.ID, "set its queue to %s: %w", w.port.Shape, failed[i])
+			p.beside[w.slot] = beside{err: p.report.Failed[w.port.ID]}
 			continue
 		}
 		apart[w.slot] = true
@@ -96,7 +95,8 @@ func (p *pass) leaveQueues() error {
 			continue
 		}
 		inUse[index] = true
-		if w.flags&pipeline.Rated == 0 { // enter has written that they are not used; the next pass removes them
+		// Enter has written which of them are not used. The next pass removes these, or puts another queue into them.
+		if _, waits := p.beside[w.slot]; !waits && w.flags&pipeline.Rated == 0 {
 			p.past[w.slot] += p.kernel.Queues[index].Drops
 			atomic.StoreUint64(at, 0)
 		}

@@ -82,6 +82,31 @@ func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 		Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
 }
 
+// beside is a port whose frames go beside its queue. While the kernel replaces a queue by one of another kind, the
+// device loses what is sent through it, so nothing may be.
+type beside struct {
+	since time.Time
+	err   error // of the last try to replace it
+}
+
+// aside has frames go beside a port's queue, and returns whether they have for so long that it can be replaced.
+// Otherwise a later pass is to do it: other networks' ports do not wait for that.
+func (p *pass) aside(w *want, flag uint32) bool {
+	at, flags := p.beside[w.slot], &p.pipe.Ports[w.slot].Flags
+	if atomic.LoadUint32(flags)&flag != 0 {
+		atomic.AndUint32(flags, ^flag)
+		at.since = time.Now()
+		p.beside[w.slot] = at
+	}
+	if time.Since(at.since) >= exchangeTime {
+		return true
+	}
+	if p.report.Again = exchangeTime; at.err != nil && p.report.Failed[w.port.ID] == nil {
+		p.report.Failed[w.port.ID] = at.err
+	}
+	return false
+}
+
 // queues gives the ports the queues that their links' shapes need, before packets are sent through them. It removes
 // queues through which nothing was sent since the last pass.
 func (p *pass) queues() error {
@@ -91,7 +116,6 @@ func (p *pass) queues() error {
 	}
 	var b linux.Batch
 	var owners []*want
-	exchanged := false
 	for i := range p.wants {
 		w := &p.wants[i]
 		d := p.kernel.devices[int(w.index)]
@@ -109,11 +133,11 @@ func (p *pass) queues() error {
 		switch {
 		case needed && has && is.Same(wanted):
 		case needed && has && is.Netem() != wanted.Netem():
-			p.past[w.slot] += is.Drops
-			if d.straight() { // while the kernel replaces its queue, a device loses what is sent through it
-				atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Queue))
-				exchanged = true
+			if d.straight() && !p.aside(w, pipeline.Queue) {
+				w.flags &^= pipeline.Queue
+				continue
 			}
+			p.past[w.slot] += is.Drops
 			b.ReplaceQueue(d.index, wanted)
 			owners = append(owners, w)
 		case needed:
@@ -128,12 +152,10 @@ func (p *pass) queues() error {
 			owners = append(owners, w)
 		}
 	}
-	if exchanged {
-		time.Sleep(exchangeTime)
-	}
 	p.rated = p.rated || len(p.kernel.Queues) > 0 || b.Len() > 0
 	for i, err := range p.netlink.Do(&b) {
 		w := owners[i]
+		delete(p.beside, w.slot)
 		switch {
 		case err == nil || errors.Is(err, unix.ENODEV):
 			continue
@@ -143,6 +165,7 @@ func (p *pass) queues() error {
 		default:
 			p.fail(w.port.ID, "set its queue to %s: %w", w.port.Shape, err)
 		}
+		p.beside[w.slot] = beside{err: p.report.Failed[w.port.ID]}
 		if d := p.kernel.devices[int(w.index)]; d.straight() {
 			if _, has := p.kernel.Queues[d.index]; !has {
 				w.flags &^= pipeline.Queue

@@ -151,6 +151,7 @@ func (p *pass) freeSlots() error {
 		keys = append(keys, key)
 		p.vacateSlot(slot)
 		delete(p.past, slot)
+		delete(p.beside, slot)
 		p.captures.end(slot)
 		delete(p.slots, id)
 		delete(p.links, slot)
