@@ -117,9 +117,6 @@ const (
 	// quiet is how long nothing must happen before the next change is answered after settle again. Until then the wait
 	// doubles from change to change, up to quiet.
 	quiet = 3 * time.Second
-	// patience is how long a pass waits for slow work on elements' processes. Work that ends within it needs no second
-	// pass.
-	patience = 50 * time.Millisecond
 	// auditEvery is the time between two audits, each of which looks into a part of the elements. fullEvery is the time
 	// after which the whole desired state is applied again although nothing told of a change.
 	auditEvery = 2 * time.Second
@@ -243,7 +240,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.watchSlowly(ctx) })
 	for _, driver := range c.Drivers.Controls {
 		if h, ok := driver.(control.Hurrier); ok {
-			h.Hurry(patience)
+			h.Hurry()
 		}
 		if w, ok := driver.(control.Watcher); ok {
 			g.Go(func() error { return w.Watch(ctx, a.changed) })

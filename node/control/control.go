@@ -117,12 +117,12 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Hurrier is a Watcher that does slow work in the background. After Hurry, Apply and Remove wait at most patience for
-// such work: Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it
+// Hurrier is a Watcher that does slow work in the background. After Hurry, Apply and Remove do not wait for such work:
+// Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it
 // removes, and Watch tells when there is more. Call Hurry before all other methods.
 type Hurrier interface {
 	Watcher
-	Hurry(patience time.Duration)
+	Hurry()
 }
 
 // Not every call of Apply is a reason to try again what has failed: with a context of Glance, it only takes note of

@@ -176,7 +176,7 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if d.prepared {
 		return nil
 	}
-	if err := d.awaitOthers(ctx); err != nil {
+	if err := d.openLock(); err != nil {
 		return err
 	}
 	if err := d.writePrograms(); err != nil {
@@ -187,10 +187,23 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if err := os.RemoveAll(d.temporaryDir()); err != nil {
 		d.log.Warn("clear away what an earlier agent's commands left", "error", err)
 	}
-	d.endShells(ctx)
-	d.prepared = true
-	return nil
+	others := make(chan struct{})
+	d.others = others
+	d.crew.all.Go(func() {
+		d.awaitOthers(ctx)
+		d.endShells(ctx)
+		close(others)
+		d.wake()
+	})
+	if !d.hurried {
+		<-others
+	}
+	d.prepared = ctx.Err() == nil
+	return ctx.Err()
 }
+
+// othersWork tells whether runc commands of an earlier agent may still be at work.
+func (d *Driver) othersWork() bool { return d.others != nil && !closed(d.others) }
 
 // asBefore finds out cheaply whether nothing has changed: what is wanted, the ports, the namespace's mount, the
 // processes.

@@ -52,11 +52,12 @@ type Driver struct {
 	sound map[model.Bytes]bool // empty images that were found whole in this life
 	holds holds
 
-	crew     *crew
-	patience time.Duration
-	grace    int           // how long processes have to end by themselves, in milliseconds
-	asked    time.Duration // how long routing software has to say its configuration
-	woken    chan struct{} // shifts have ended that nobody waited for, or the next portion can begin
+	crew    *crew
+	hurried bool          // Apply and Remove wait for nobody
+	others  chan struct{} // closed when no runc command of an earlier agent is at work; nil before prepare
+	grace   int           // how long processes have to end by themselves, in milliseconds
+	asked   time.Duration // how long routing software has to say its configuration
+	woken   chan struct{} // shifts have ended that nobody waited for, or the next portion can begin
 
 	turning sync.Mutex
 	left    int // guards the turns of elements that run and must be restarted

@@ -89,7 +89,7 @@ func (d *Driver) rollOf(job *control.Job) *roll {
 // caller holds the lock.
 func (d *Driver) renameAll(ctx context.Context, jobs []control.Job) {
 	var begun []model.ID
-	defer func() { d.await(ctx, begun) }()
+	defer func() { d.await(begun) }()
 	for i := range jobs {
 		id := jobs[i].ID
 		e := d.elements[id]

@@ -38,7 +38,7 @@ func (d *Driver) newPortion(ctx context.Context, ids []model.ID) *portion {
 	starting, _ := d.starting()
 	p := &portion{ctx: ctx, ids: slices.Clone(ids), left: map[string]int{}, short: d.news ||
 		starting > 0 || len(d.shifts) > 0,
-		whole: d.patience == 0}
+		whole: !d.hurried}
 	for _, id := range ids {
 		p.left[id.Network]++
 	}

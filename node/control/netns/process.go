@@ -142,7 +142,7 @@ func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[mod
 		d.handProcess(ctx, w)
 		ids = append(ids, w.job.ID)
 	}
-	d.await(ctx, ids)
+	d.await(ids)
 }
 
 // applyProcess makes an element's processes as wanted: it ends, starts, restarts or reloads them, or leaves them alone.

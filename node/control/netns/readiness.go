@@ -73,7 +73,7 @@ const (
 
 // Watch signals when elements have become ready, or have stopped being ready.
 func (d *Driver) Watch(ctx context.Context, changed func()) error {
-	var settled time.Time
+	var settled, told time.Time
 	next, soon := time.NewTimer(watchEvery), time.NewTimer(0)
 	defer next.Stop()
 	defer soon.Stop()
@@ -85,13 +85,13 @@ func (d *Driver) Watch(ctx context.Context, changed func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.woken:
-			if !waiting { // others will have ended by then
+			if !waiting { // one at once, and those that end soon after it together
 				waiting = true
-				soon.Reset(watchEvery)
+				soon.Reset(watchEvery - time.Since(told))
 			}
 			continue
 		case <-soon.C:
-			waiting = false
+			waiting, told = false, time.Now()
 			changed()
 			continue
 		case <-next.C:
@@ -103,7 +103,7 @@ func (d *Driver) Watch(ctx context.Context, changed func()) error {
 		differ, starting := d.lookAtAll(all)
 		next.Reset(watchEvery + time.Duration(starting)*watchEach)
 		if differ {
-			waiting = false
+			waiting, told = false, time.Now()
 			soon.Stop()
 			changed()
 		}

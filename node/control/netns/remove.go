@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Remove removes the elements. An element that does not exist is no error. If ending their processes takes longer than
-// the driver's patience, it returns and has to be called again when Watch signals; List says what is left.
+// Remove removes the elements. An element that does not exist is no error. A driver in a hurry does not wait for
+// their processes to end: it has to be called again when Watch signals, and List says what is left.
 func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,6 +96,12 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 // endProcesses ends everything that runs in the elements, and returns the elements in which nothing runs any more. The
 // caller holds the lock.
 func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []model.ID, err error) {
+	if d.othersWork() { // and make a container, perhaps; Watch signals when it is over
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id model.ID) bool {
+			_, err := os.Lstat(d.dirs.Disk(id)) // without a disk an element never had a process
+			return err == nil
+		})
+	}
 	there := map[string]bool{}
 	entries, _ := os.ReadDir(d.dirs.Runc()) // without it no container was ever made
 	for _, entry := range entries {
@@ -120,7 +127,7 @@ func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []mode
 			begun = append(begun, id)
 		}
 	}
-	d.await(ctx, begun)
+	d.await(begun)
 	var errs []error
 	for _, id := range ids {
 		switch {
@@ -131,7 +138,7 @@ func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []mode
 			ended = append(ended, id)
 		}
 	}
-	if len(d.shifts) == 0 { // otherwise somebody may just be making a container there
+	if len(d.shifts) == 0 && !d.othersWork() { // otherwise somebody may just be making a container there
 		d.removeCgroups()
 		os.Remove(d.dirs.Runc()) //nolint:errcheck // when it is empty
 	}

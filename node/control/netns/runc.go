@@ -274,33 +274,35 @@ func (d *Driver) endGroup(container string) {
 	}
 }
 
-// awaitOthers returns when no runc command of an earlier agent is at work any more. Such commands outlive an agent that
-// was killed, and may still be making a container that this agent must not make a second time. Every runc command holds
-// the lock that this function takes.
-func (d *Driver) awaitOthers(ctx context.Context) error {
-	path := filepath.Join(d.dirs.Run, "containers.lock")
+// openLock opens the lock that every runc command holds.
+func (d *Driver) openLock() (err error) {
+	if d.working != nil {
+		return nil
+	}
 	if err := os.MkdirAll(d.dirs.Run, 0o755); err != nil {
 		return fmt.Errorf("make the node's directory: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if d.working, err = os.OpenFile(filepath.Join(d.dirs.Run, "containers.lock"), os.O_CREATE|os.O_RDWR,
+		0o600); err != nil {
 		return fmt.Errorf("open the lock of runc's commands: %w", err)
 	}
-	d.working = f
+	return nil
+}
+
+// awaitOthers returns when no runc command of an earlier agent is at work any more. Such commands outlive an agent that
+// was killed, and may still be making a container that this agent must not make a second time.
+func (d *Driver) awaitOthers(ctx context.Context) {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(d.working.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() == nil && errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < runcTime:
+		case err == nil || ctx.Err() != nil:
+			return
+		case errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < runcTime:
 			continue
-		case ctx.Err() == nil: // if it hangs, only its own element is to suffer from that
-			d.log.Warn("wait for what an earlier agent began; going on without", "lock", path, "error", err)
-			return nil
 		}
-		f.Close()
-		d.working = nil
-		return ctx.Err()
+		// If it hangs, only its own element is to suffer from that.
+		d.log.Warn("wait for what an earlier agent began; going on without", "lock", d.working.Name(), "error", err)
+		return
 	}
 }
 

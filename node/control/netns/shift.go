@@ -14,7 +14,7 @@ import (
 )
 
 // Work on an element's processes takes as long as these, or runc, make it take. So the crew does it in shifts, and
-// Apply and Remove wait for a shift no longer than the driver's patience. Rules for shifts:
+// in the agent Apply and Remove do not wait for one. Rules for shifts:
 //
 //   - An element has at most one. Whoever holds the driver's lock and finds none may work on the element's processes.
 //   - A worker gets a value and returns a value. It neither reads nor writes what the driver remembers, and never takes
@@ -29,7 +29,7 @@ import (
 var _ control.Hurrier = (*Driver)(nil)
 
 // Hurry is control.Hurrier's.
-func (d *Driver) Hurry(patience time.Duration) { d.patience = patience }
+func (d *Driver) Hurry() { d.hurried = true }
 
 // shift is one piece of work on an element's processes.
 type shift struct {
@@ -39,6 +39,7 @@ type shift struct {
 	starts  bool    // it has a turn; the turns' lock guards this
 	began   time.Time
 	ends    bool // the element is being removed
+	again   bool // its container was looked for again
 	apart   bool // it is not there to make the element as job says; whoever asked for it is told the result
 
 	wish  context.Context // its context ends when the job is no longer wanted: nobody waits for the result any more
@@ -70,8 +71,17 @@ func (d *Driver) hand(ctx context.Context, id model.ID, s *shift, do func(contex
 	s.work.shift, s.p = s, &s.process
 	s.result = &control.Result{ID: id}
 	d.shifts[id] = s
+	others := d.others
 	d.crew.do(id.Network, s.ends || s.job.Element.Stopped || s.job.Element.Suspended, func(h *hand) {
-		if err := do(withHand(ctx, h)); err != nil {
+		ctx, err := withHand(ctx, h), error(nil)
+		if others != nil && !closed(others) {
+			resting(ctx, func() { <-others })
+			s.again, err = true, d.find(id, &s.process) // they may have made it, or ended it
+		}
+		if err == nil {
+			err = do(ctx)
+		}
+		if err != nil {
 			s.fail(fmt.Errorf("element %s: %w", id, err))
 		}
 		s.cut()
@@ -114,26 +124,16 @@ func (d *Driver) wake() {
 	}
 }
 
-// await waits for shifts, as long as the driver's patience allows. It takes in those that have ended; Watch will signal
-// the others. In a glance it waits for none. The caller holds the lock.
-func (d *Driver) await(ctx context.Context, ids []model.ID) {
-	var late <-chan time.Time
-	if d.patience > 0 && control.Glancing(ctx) {
-		late = closedTime
-	} else if d.patience > 0 {
-		t := time.NewTimer(d.patience)
-		defer t.Stop()
-		late = t.C
-	}
+// await waits for shifts, unless the driver is in a hurry. It takes in those that have ended; Watch will signal the
+// others. The caller holds the lock.
+func (d *Driver) await(ids []model.ID) {
 	for _, id := range ids {
 		s := d.shifts[id]
 		if s == nil {
 			continue
 		}
-		select {
-		case <-s.ended:
-		case <-late:
-			late = closedTime // nor for the next
+		if !d.hurried {
+			<-s.ended
 		}
 		if s.hasEnded() {
 			d.takeIn(id, s)
@@ -149,13 +149,6 @@ func (d *Driver) leave(s *shift) {
 		d.wake()
 	}
 }
-
-// closedTime is the past.
-var closedTime = func() <-chan time.Time {
-	c := make(chan time.Time)
-	close(c)
-	return c
-}()
 
 // takeIn takes over the result of a shift that has ended. The next Apply tells what was done. The caller holds the
 // lock.
@@ -178,6 +171,9 @@ func (d *Driver) takeIn(id model.ID, s *shift) {
 	p.forget()
 	*p = s.process
 	p.news = news
+	if s.again {
+		e.roll = nil // nobody knows what the container was started with
+	}
 	if s.ends {
 		e.verified, e.last = false, nil // should it be wanted after all
 	}

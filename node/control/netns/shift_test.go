@@ -21,7 +21,7 @@ import (
 func (n *testNode) hurry(t *testing.T) (step func(ctx context.Context,
 	jobs []control.Job) map[model.ID]control.Result) {
 	t.Helper()
-	n.patience = 50 * time.Millisecond
+	n.Hurry()
 	ctx, stop := context.WithCancel(context.Background())
 	changed, ended := make(chan struct{}, 1), make(chan struct{})
 	go func() {
@@ -36,7 +36,7 @@ func (n *testNode) hurry(t *testing.T) (step func(ctx context.Context,
 	t.Cleanup(func() {
 		stop()
 		<-ended
-		n.patience = 0
+		n.hurried = false
 	})
 	return func(ctx context.Context, jobs []control.Job) map[model.ID]control.Result {
 		t.Helper()
@@ -222,7 +222,6 @@ func TestWantedAgainWhileRemoved(t *testing.T) {
 	jobs := birdLine("lab", 95, 3)
 	stepUntil(t, step, jobs, all("lab", model.PhaseRunning))
 	pids := []int{n.pidOf(t, jobs[0].ID), n.pidOf(t, jobs[1].ID), n.pidOf(t, jobs[2].ID)}
-	n.patience = time.Nanosecond
 	n.mu.Lock()
 	n.handEnd(t.Context(), jobs[0].ID, []string{containerID(jobs[0].ID)})
 	n.mu.Unlock()
@@ -399,5 +398,59 @@ func TestCrewIsFair(t *testing.T) {
 	defer c.mu.Unlock()
 	if n := len(began); n != 300 || c.held != 0 || c.begun != 0 || len(c.lanes) != 0 || len(c.order) != 0 {
 		t.Errorf("%d of 300 were done; %d hands are held, %d at work, %d lanes left", n, c.held, c.begun, len(c.lanes))
+	}
+}
+
+// TestAnEarlierAgentsWorkHoldsUpNobody: a runc command of an agent that was killed may be making a container, or hang.
+// Until it has ended, nothing is started, restarted or removed that it may be at work on, and that is told. Other
+// elements are made and removed meanwhile.
+func TestAnEarlierAgentsWorkHoldsUpNobody(t *testing.T) {
+	n := newNode(t)
+	routers, other := birdLine("lab", 96, 2), lineOf("other", 3, 2)
+	for _, r := range n.apply(t, routers) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	pid := n.pidOf(t, routers[0].ID)
+	end := func(job *control.Job) { // as if the command had not come to it yet
+		if err := n.removeContainer(t.Context(), containerID(job.ID), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(&routers[1])
+	n.restart(t)
+	lock, err := os.OpenFile(filepath.Join(n.dirs.Run, "containers.lock"), os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := n.hurry(t)
+	both := append(slices.Clone(routers), other...)
+	for range 3 {
+		results := step(t.Context(), both)
+		for _, j := range routers {
+			if r := results[j.ID]; !r.Busy || r.Err != nil || len(r.Devices) != len(j.Element.Interfaces) {
+				t.Errorf("meanwhile %s is told as %+v", j.ID, r)
+			}
+		}
+		if !all("other", model.PhaseRunning)(results) {
+			t.Errorf("another network waits: %+v", results)
+		}
+	}
+	if _, err := n.pidsOf(containerID(routers[1].ID)); err == nil {
+		t.Error("a container was made although another agent's command may be making it")
+	}
+	step(t.Context(), routers[:1]) // removes what else there is
+	found, err := n.List(t.Context())
+	if err != nil || len(found) != 2 {
+		t.Errorf("left are %v (%v), want both routers", found, err)
+	}
+	lock.Close()
+	stepUntil(t, step, routers, all("lab", model.PhaseRunning))
+	if now := n.pidOf(t, routers[0].ID); now != pid {
+		t.Errorf("the router that ran was started anew: %d was %d", now, pid)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,8 +57,8 @@ func (in *inside) hasStrangers(w *want) bool {
 	return false
 }
 
-// clearAll begins to remove the strangers of those elements that have any, and waits for that as long as the driver's
-// patience allows. The caller holds the lock.
+// clearAll begins to remove the strangers of those elements that have any, and waits for that unless the driver is in a
+// hurry. The caller holds the lock.
 func (d *Driver) clearAll(ctx context.Context, todo []*work) {
 	var begun []*work
 	for _, w := range todo {
@@ -88,20 +87,11 @@ func (d *Driver) clearAll(ctx context.Context, todo []*work) {
 			d.wake()
 		})
 	}
-	var late <-chan time.Time
-	switch {
-	case d.patience > 0 && control.Glancing(ctx):
-		late = closedTime
-	case d.patience > 0:
-		late = time.After(d.patience)
-	}
 	for _, w := range begun {
-		select {
-		case <-w.e.clearing.ended:
-			d.cleared(w.e)
-		case <-late:
-			late = closedTime
+		if !d.hurried {
+			<-w.e.clearing.ended
 		}
+		d.cleared(w.e)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -56,7 +55,7 @@ func TestStoppedBridgesHoldUpNobody(t *testing.T) {
 
 	// The agent is killed soon after it has begun.
 	ctx, kill := context.WithCancel(t.Context())
-	n.Hurry(time.Millisecond)
+	n.Hurry()
 	mean.Element.Stopped = true
 	n.Apply(ctx, jobs)
 	kill()
