@@ -69,7 +69,7 @@ func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
 		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{},
 		cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
-		resting:  map[uint32]time.Time{}, beside: map[uint32]beside{},
+		resting: map[uint32]time.Time{}, beside: map[uint32]beside{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	if err := mountBPF(dirs.BPF()); err != nil {
 		return nil, err
