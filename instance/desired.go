@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -122,8 +123,7 @@ func (d *Desired) Write(s *model.NodeState) error {
 				return fmt.Errorf("encode network %s: %w", n.Name, err)
 			}
 			if file := nameOf(b); !have || file != k.file {
-				if err := writeFile(filepath.Join(d.dir(), file),
-					func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+				if err := durable.Put(filepath.Join(d.dir(), file), b, 0o600); err != nil {
 					return err
 				}
 				k.file, written = file, true
@@ -133,7 +133,7 @@ func (d *Desired) Write(s *model.NodeState) error {
 		kept[n.Name], files[n.Name] = k, k.file
 	}
 	if written {
-		if err := syncDir(d.dir()); err != nil {
+		if err := durable.Sync(d.dir()); err != nil {
 			return err
 		}
 	}
@@ -143,8 +143,7 @@ func (d *Desired) Write(s *model.NodeState) error {
 	if err := json.NewEncoder(&b).Encode(is); err != nil {
 		return err
 	}
-	if err := ReplaceFile(d.dirs.Desired(),
-		func(f *os.File) error { _, err := f.Write(b.Bytes()); return err }); err != nil {
+	if err := durable.Replace(d.dirs.Desired(), b.Bytes(), 0o600); err != nil {
 		return err
 	}
 	d.kept = kept
@@ -167,36 +166,4 @@ func (d *Desired) sweep(files map[string]string) error {
 		}
 	}
 	return err
-}
-
-// ReplaceFile replaces a file in one step, and returns when it is on the disk.
-func ReplaceFile(path string, write func(*os.File) error) error {
-	if err := writeFile(path, write); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// writeFile replaces a file. When it returns the contents are on the disk. The file's new name is there only when the
-// directory is synced, too.
-func writeFile(path string, write func(*os.File) error) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = write(f); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

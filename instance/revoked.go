@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -100,10 +101,7 @@ func (r *Revoked) Keep(tokens []model.StoredToken) error {
 		err = os.MkdirAll(filepath.Dir(r.path), 0o700)
 	}
 	if err == nil {
-		err = ReplaceFile(r.path, func(f *os.File) error {
-			_, err := f.Write(append(b, '\n'))
-			return err
-		})
+		err = durable.Replace(r.path, append(b, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of revoked tokens, %s: %w", r.path, err)

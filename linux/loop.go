@@ -125,3 +125,9 @@ func MountedLoop(dir string) (string, error) {
 	}
 	return path, nil
 }
+
+// IsMount returns whether something is mounted at path.
+func IsMount(path string) bool {
+	var here, parent unix.Stat_t
+	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
+}

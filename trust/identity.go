@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/polyplane/polyplane/durable"
 )
 
 // Key is a private key that is to be certified.
@@ -148,9 +150,5 @@ func writeSecret(path string, b []byte) error {
 		os.Remove(f.Name()) //nolint:errcheck // the first error counts
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Sync(filepath.Dir(path))
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/instance"
 )
 
@@ -34,10 +35,7 @@ func noteMount(d instance.Dirs) error {
 	if b, err := os.ReadFile(note); err == nil && string(b) == at+"\n" {
 		return nil
 	}
-	if err := instance.ReplaceFile(note, func(f *os.File) error {
-		_, err := f.WriteString(at + "\n")
-		return err
-	}); err != nil {
+	if err := durable.Replace(note, []byte(at+"\n"), 0o600); err != nil {
 		return fmt.Errorf("note where the data of polyplane '%s' are mounted: %w", d.Name, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/instance"
 )
 
@@ -131,10 +132,7 @@ func (i *Install) Run() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := instance.ReplaceFile(path, func(f *os.File) error {
-		_, err := f.WriteString(text)
-		return errors.Join(err, f.Chmod(0o644))
-	}); err != nil {
+	if err := durable.Replace(path, []byte(text), 0o644); err != nil {
 		return err
 	}
 	if i.Root != "" {

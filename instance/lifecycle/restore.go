@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/store"
@@ -178,7 +179,7 @@ func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, er
 		if !there {
 			return "", nil
 		}
-		return beside, errors.Join(os.Rename(at, beside), store.SyncDir(r.Dirs.Data))
+		return beside, errors.Join(os.Rename(at, beside), durable.Sync(r.Dirs.Data))
 	}
 	if err := store.Room(r.Dirs.Data); err != nil {
 		return "", err
@@ -207,7 +208,7 @@ func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, er
 		return "", errors.Join(fmt.Errorf("put the new store in its place: %w", err), os.RemoveAll(beside))
 	}
 	// From here on the store beside is the old one.
-	err = errors.Join(os.Remove(mark), store.SyncDir(r.Dirs.Data), store.SyncDir(beside))
+	err = errors.Join(os.Remove(mark), durable.Sync(r.Dirs.Data), durable.Sync(beside))
 	if !there {
 		return "", errors.Join(err, os.Remove(beside))
 	}
@@ -313,10 +314,7 @@ func putBack(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return instance.ReplaceFile(path, func(f *os.File) error {
-		_, err := f.Write(content)
-		return err
-	})
+	return durable.Replace(path, content, 0o600)
 }
 
 // examine tells in words that the store is damaged, and what to do. It returns nil if that is not what is wrong.

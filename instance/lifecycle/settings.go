@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/substrate"
@@ -97,10 +98,7 @@ func (s settings) write(d instance.Dirs) error {
 	if err != nil {
 		return err
 	}
-	return instance.ReplaceFile(settingsFile(d), func(f *os.File) error {
-		_, err := f.Write(append(b, '\n'))
-		return err
-	})
+	return durable.Replace(settingsFile(d), append(b, '\n'), 0o600)
 }
 
 // describe is the substrate in words.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/watch"
 )
@@ -145,5 +145,5 @@ func writeJSON(path string, v any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return instance.ReplaceFile(path, func(f *os.File) error { _, err := f.Write(b); return err })
+	return durable.Replace(path, b, 0o600)
 }

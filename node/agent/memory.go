@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 )
@@ -50,8 +51,7 @@ func (a *Agent) remember(m model.StoreMemory) error {
 	if err != nil {
 		return err
 	}
-	if err := instance.ReplaceFile(a.memoryFile(),
-		func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
+	if err := durable.Replace(a.memoryFile(), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("remember what the node was told: %w", err)
 	}
 	a.memory = m

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -127,7 +128,7 @@ func (s *Store) Get(id string) (about *About, waits string, err error) {
 	switch {
 	case e.busy:
 		return nil, e.doing, nil
-	case e.about != nil && isMount(e.about.Dir):
+	case e.about != nil && linux.IsMount(e.about.Dir):
 		return e.about, "", nil
 	case e.err != nil && time.Now().Before(e.again):
 		return nil, "", e.err
@@ -168,7 +169,7 @@ func (s *Store) mounted(id string) (*About, error) {
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if isMount(a.Dir) {
+	if linux.IsMount(a.Dir) {
 		return a, nil
 	}
 	return a, linux.MountImage(s.path(id, diskSuffix), a.Dir, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
@@ -193,7 +194,7 @@ func ignore(err error) error {
 
 // release unmounts what is mounted at a directory, and removes that.
 func release(dir string) error {
-	if isMount(dir) {
+	if linux.IsMount(dir) {
 		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
@@ -306,37 +307,7 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(s.path(id, aboutSuffix), about)
-}
-
-// writeWhole writes a file so that it is there as a whole or not at all, also after a crash.
-func writeWhole(path string, data []byte) error {
-	f, err := os.OpenFile(path+freshSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(path+freshSuffix, path)
-	}
-	if err == nil {
-		err = syncPath(filepath.Dir(path))
-	}
-	return err
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// isMount returns whether something is mounted at path.
-func isMount(path string) bool {
-	var here, parent unix.Stat_t
-	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
+	return durable.Replace(s.path(id, aboutSuffix), about, 0o600)
 }
 
 // Keep tells which images elements are made from. Others are removed after a while.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polyplane/polyplane/image"
 	. "github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -154,7 +155,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("there are %q", names)
 	}
 	b.keep(nil, now.Add(time.Minute), time.Minute)
-	if names := b.files(t); len(names) != 0 || isMount(about.Dir) {
+	if names := b.files(t); len(names) != 0 || linux.IsMount(about.Dir) {
 		t.Errorf("left are %q", names)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/linux"
 )
@@ -55,13 +56,13 @@ func (s *Store) unpack(id string, img *image.Image) (err error) {
 	if err := unmount(at); err != nil {
 		return fmt.Errorf("unmount %s: %w", at, err)
 	}
-	if err := syncPath(fresh); err != nil {
+	if err := durable.Sync(fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, s.path(id, diskSuffix)); err != nil {
 		return err
 	}
-	return syncPath(s.dir)
+	return durable.Sync(s.dir)
 }
 
 // unmount waits for whoever still has a file open there: a process that the agent starts meanwhile has all of the

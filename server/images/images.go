@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/model"
 )
@@ -261,7 +262,7 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	is.Size = model.Bytes(n)
 	s.mu.Lock()
 	if !slices.ContainsFunc(s.all, func(i model.Image) bool { return i.ID == id }) {
-		err = errors.Join(f.Sync(), os.Rename(f.Name(), s.path(id)), syncDir(s.dir))
+		err = errors.Join(f.Sync(), os.Rename(f.Name(), s.path(id)), durable.Sync(s.dir))
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -433,29 +434,9 @@ func (s *Store) write(next []model.Image) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, indexName)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err == nil {
-		err = syncDir(s.dir)
-	}
-	if err != nil {
+	if err := durable.Replace(filepath.Join(s.dir, indexName), data, 0o600); err != nil {
 		return fmt.Errorf("note which images there are: %w", err)
 	}
 	s.all = next
 	return nil
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -21,6 +21,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -362,16 +363,7 @@ func WriteFile(path string, f func(io.Writer) error) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir sees a directory's entries on the disk.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Sync(filepath.Dir(path))
 }
 
 // Equal tells whether two backups hold the same.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/archive"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
@@ -125,7 +126,7 @@ func (d *Driver) Unpack(ctx context.Context, id model.ID, r io.Reader) error {
 		return fmt.Errorf("element %s is not on this node", id)
 	}
 	err = d.besides(ctx, id, func(ctx context.Context, job *control.Job, p *process) error {
-		there := isMount(d.dirs.Files(id))
+		there := linux.IsMount(d.dirs.Files(id))
 		if !there {
 			if _, err := d.ensureDisk(job, p.running()); err != nil {
 				return err
@@ -145,7 +146,7 @@ func (d *Driver) Unpack(ctx context.Context, id model.ID, r io.Reader) error {
 			return nil
 		})
 		f.close()
-		if !there && !p.running() && isMount(d.dirs.Files(id)) {
+		if !there && !p.running() && linux.IsMount(d.dirs.Files(id)) {
 			if busy := d.unmountDisk(id, 0); !errors.Is(busy, unix.EBUSY) { // somebody reads its logs
 				err = errors.Join(err, busy)
 			}

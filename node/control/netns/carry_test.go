@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/archive"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -45,7 +46,7 @@ func TestFilesAreCarried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if isMount(n.dirs.Files(host2)) {
+	if linux.IsMount(n.dirs.Files(host2)) {
 		t.Error("the disk of a host in which nothing runs stays mounted")
 	}
 	for id, want := range map[model.ID]string{

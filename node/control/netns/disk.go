@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -53,7 +54,7 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return false, fmt.Errorf("make the directory of the element's files: %w", err)
 	}
-	if isMount(dir) {
+	if linux.IsMount(dir) {
 		grown, err := growMounted(d.dirs.Disk(job.ID), dir, job.Element.Limits().Disk)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -175,7 +176,7 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, cause error) error {
 // mountDisk mounts the element's disk. If there is none, it makes one.
 func (d *Driver) mountDisk(job *control.Job) error {
 	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
-	if isMount(dir) { // it is about to be emptied
+	if linux.IsMount(dir) { // it is about to be emptied
 		return fmt.Errorf("mount the element's disk at %s: something else is mounted there; unmount it", dir)
 	}
 	mount := linux.MountImage
@@ -215,7 +216,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 		return err
 	}
 	fresh := image + ".new"
-	if at := fresh + mountSuffix; isMount(at) { // a copy that was cut short
+	if at := fresh + mountSuffix; linux.IsMount(at) { // a copy that was cut short
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
 			return err
 		}
@@ -233,7 +234,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 		}
 	}
 	if err == nil {
-		err = syncFile(fresh) // else the name may outlive what it is of
+		err = durable.Sync(fresh) // else the name may outlive what it is of
 	}
 	if err != nil {
 		return err
@@ -241,7 +242,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	if err := os.Rename(fresh, image); err != nil {
 		return err
 	}
-	return syncDirs(filepath.Dir(image))
+	return durable.Sync(filepath.Dir(image))
 }
 
 // emptyDisk returns an image of an empty file system of this size. The image is made once: copying the little that is
@@ -272,7 +273,7 @@ func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 	if err := run("debugfs", "-w", "-R", "rmdir lost+found", fresh); err != nil { // of use to nobody who may look
 		return "", err
 	}
-	if err := syncFile(fresh); err != nil {
+	if err := durable.Sync(fresh); err != nil {
 		return "", err
 	}
 	d.sound[size] = true
@@ -417,7 +418,7 @@ func hasErrors(image string) (bool, error) {
 func (d *Driver) checkImage(id model.ID) error {
 	image := d.dirs.Disk(id)
 	info, err := os.Stat(image)
-	if err != nil || isMount(d.dirs.Files(id)) {
+	if err != nil || linux.IsMount(d.dirs.Files(id)) {
 		return nil //nolint:nilerr // it has none, or it works
 	}
 	var b [2]byte
@@ -468,7 +469,7 @@ var mayRaise = sync.OnceValue(func() bool {
 // unmountDisk unmounts the element's disk. Its content stays in its image. The flags are those of umount2(2).
 func (d *Driver) unmountDisk(id model.ID, flags int) error {
 	dir := d.dirs.Files(id)
-	if _, err := os.Stat(dir); err != nil || !isMount(dir) {
+	if _, err := os.Stat(dir); err != nil || !linux.IsMount(dir) {
 		return nil
 	}
 	if err := d.unmountRoot(id, flags); err != nil {
@@ -507,7 +508,7 @@ func (d *Driver) removeFiles(id model.ID) error {
 func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t
-	if !isMount(dir) || unix.Statfs(dir, &s) != nil {
+	if !linux.IsMount(dir) || unix.Statfs(dir, &s) != nil {
 		return 0, false, false
 	}
 	// Newer kernels' ext4 refuses a large write as a whole and leaves room for small ones. So a disk counts as full
@@ -539,7 +540,7 @@ func run(args ...string) error {
 func (d *Driver) DiskShare(id model.ID) float64 {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t
-	if !isMount(dir) || unix.Statfs(dir, &s) != nil || s.Blocks == 0 || s.Files == 0 {
+	if !linux.IsMount(dir) || unix.Statfs(dir, &s) != nil || s.Blocks == 0 || s.Files == 0 {
 		return 0
 	}
 	return max(1-float64(s.Bfree)/float64(s.Blocks), 1-float64(s.Ffree)/float64(s.Files))

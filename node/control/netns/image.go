@@ -12,6 +12,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/images"
@@ -95,7 +96,7 @@ func noteOf(job *control.Job) string {
 // runs keeps what it has. The element's disk is mounted.
 func (d *Driver) ensureRoot(job *control.Job) error {
 	root, note := d.rootfs(job.ID), filepath.Join(d.dirs.Files(job.ID), noteName)
-	if isMount(root) {
+	if linux.IsMount(root) {
 		was, err := os.ReadFile(note)
 		if err == nil && job.Element.Image != "" && string(was) == noteOf(job) {
 			return nil
@@ -215,7 +216,7 @@ func mountOverlay(at, lower, upper, work string) error {
 // unmountRoot unmounts the overlay of an element that has one.
 func (d *Driver) unmountRoot(id model.ID, flags int) error {
 	root := d.rootfs(id)
-	if _, err := os.Lstat(root); err != nil || !isMount(root) {
+	if _, err := os.Lstat(root); err != nil || !linux.IsMount(root) {
 		return nil
 	}
 	if err := unix.Unmount(root, flags|unix.UMOUNT_NOFOLLOW); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/polyplane/polyplane/image"
 	. "github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/images"
@@ -224,7 +225,7 @@ func TestImages(t *testing.T) {
 	// An element whose processes have ended is reached all the same.
 	jobs[1].Element.Stopped = true
 	n.awaitPhases(t, jobs[1:2], model.PhaseStopped)
-	if isMount(n.rootfs(jobs[1].ID)) && !isMount(n.dirs.Files(jobs[1].ID)) {
+	if linux.IsMount(n.rootfs(jobs[1].ID)) && !linux.IsMount(n.dirs.Files(jobs[1].ID)) {
 		t.Error("its root is mounted without its disk")
 	}
 	jobs[1].Element.Stopped = false

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -270,7 +271,7 @@ func TestFilesMoveOntoDisks(t *testing.T) {
 	if got := n.run(t, id, "cat", "/root/note"); got != "of old\n" {
 		t.Errorf("the note says %q", got)
 	}
-	if !isMount(n.dirs.Files(id)) {
+	if !linux.IsMount(n.dirs.Files(id)) {
 		t.Error("its files are on no disk of their own")
 	}
 	// A reboot takes the mount away, an error of the file system is mended before it is mounted again.
@@ -297,7 +298,7 @@ func TestFilesMoveOntoDisks(t *testing.T) {
 		t.Error("an element without processes has a disk")
 	}
 	n.run(t, host[0].ID, "sh", "-c", "echo here > /root/note")
-	if isMount(n.dirs.Files(host[0].ID)) {
+	if linux.IsMount(n.dirs.Files(host[0].ID)) {
 		t.Error("its disk is mounted although nothing runs")
 	}
 	if got := n.run(t, host[0].ID, "cat", "/root/note"); got != "here\n" {

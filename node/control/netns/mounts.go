@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -30,7 +31,7 @@ func (d *Driver) ensureNetwork(network string, base uint32) (user bool, err erro
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("make the directory of network %s: %w", network, err)
 	}
-	if !isMount(dir) {
+	if !linux.IsMount(dir) {
 		// Shared, as /run/netns is: a service with a copy of the mount table sees unmounts too, and so keeps no
 		// namespace alive.
 		if err := unix.Mount("polyplane", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
@@ -107,12 +108,6 @@ func bindNamespace(source, target string) error {
 		return fmt.Errorf("mount a namespace at %s: %w", target, err)
 	}
 	return nil
-}
-
-// isMount returns whether something is mounted at path. The path must exist.
-func isMount(path string) bool {
-	var here, parent unix.Stat_t
-	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
 }
 
 func isNamespace(path string) bool {

@@ -13,6 +13,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/software"
@@ -378,7 +379,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	}
 	p.forget()
 	d.tellStopFailed(w)
-	had := isMount(d.rootfs(w.job.ID)) // an image
+	had := linux.IsMount(d.rootfs(w.job.ID)) // an image
 	p.again++
 	p.failures, p.next = 1, time.Now().Add(time.Second)
 	files.close() // nothing uses them now: they may move, or their disk may grow

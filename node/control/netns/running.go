@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
@@ -123,7 +124,7 @@ func (d *Driver) withFiles(ctx context.Context, id model.ID, read func() error) 
 		return read()
 	}
 	return d.besides(ctx, id, func(_ context.Context, job *control.Job, p *process) error {
-		if isMount(d.dirs.Files(id)) {
+		if linux.IsMount(d.dirs.Files(id)) {
 			return read()
 		}
 		if err := d.mountDisk(job); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -88,7 +89,7 @@ func TestRunningTellsWhatWasWrittenInside(t *testing.T) {
 	if r := running(host); !slices.Equal(paths(r), want) {
 		t.Errorf("the stopped host's files are %q, want %q", paths(r), want)
 	}
-	if isMount(n.dirs.Files(host)) {
+	if linux.IsMount(n.dirs.Files(host)) {
 		t.Error("a disk that was not mounted stays mounted after it was read")
 	}
 	if _, err := n.Running(t.Context(), model.ID{Network: "lab", Element: "nobody"}); err == nil ||

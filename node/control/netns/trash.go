@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -68,7 +69,7 @@ func (d *Driver) noteOwner(job *control.Job) {
 		err = unix.Setxattr(image, ownerNote, []byte(owner), 0)
 	}
 	if err == nil && was != "" {
-		err = syncFile(image) // else a power cut may give it back to whose it was
+		err = durable.Sync(image) // else a power cut may give it back to whose it was
 	}
 	if err != nil && !errors.Is(err, unix.ENOTSUP) {
 		d.log.Warn("note whose an element's disk is", "element", job.ID, "error", err)
@@ -228,7 +229,7 @@ func (d *Driver) Untrash(ctx context.Context, item string, anyOwner bool) error 
 	if err := os.Rename(disk, image); err != nil {
 		return err
 	}
-	if err := syncDirs(filepath.Dir(image), path); err != nil {
+	if err := errors.Join(durable.Sync(filepath.Dir(image)), durable.Sync(path)); err != nil {
 		return err
 	}
 	if e := d.elements[is.Element]; e != nil {
@@ -330,22 +331,4 @@ type missingDiskError struct {
 func (e *missingDiskError) Error() string {
 	return fmt.Sprintf("the image of its disk, %s, is gone: what is on it is there until the element is stopped. Copy "+
 		"what is needed (`polyplane cp`); then `polyplane restart --new-disk %s` gives it a new one", e.image, e.id)
-}
-
-// syncFile writes a file to the disk, syncDirs the entries of directories.
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func syncDirs(dirs ...string) error {
-	for _, dir := range dirs {
-		if err := syncFile(dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }
