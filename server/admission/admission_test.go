@@ -14,18 +14,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// bench is this machine as a test says it is.
-type bench struct {
-	devices  map[string][]string
-	listener string
-}
-
-func (b bench) Devices(node string) ([]string, bool)  { names, ok := b.devices[node]; return names, ok }
-func (b bench) Listener(string, model.Forward) string { return b.listener }
-
 // nodes are simulated ones of four cores each, whose agents have told that they make everything.
 func nodes(count int) Situation {
-	s := Situation{Offers: map[string]model.Offers{}, Machine: bench{}}
+	s := Situation{Offers: map[string]model.Offers{}}
 	everything := model.Offers{
 		{Driver: "control: netns", Makes: []model.Feature{"software: frr", "software: bird"}},
 		{Driver: "forwarding: guest", Kinds: []model.Kind{model.Router, model.Host}},
@@ -112,7 +103,7 @@ func TestRefusals(t *testing.T) {
 		}, want: "eth1 of node n1 is already edge lan of network other"},
 		"a device that is not there": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth7"}),
 			s: func(s *Situation) {
-				s.Machine = bench{devices: map[string][]string{"n1": {"eth0", "eth1"}}}
+				s.Seen = map[string]Seen{"n1": {Devices: []string{"eth0", "eth1"}}}
 			}, want: "node n1 has no device eth7; it has eth0, eth1"},
 		"another's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}),
 			s: func(s *Situation) {
@@ -121,7 +112,7 @@ func TestRefusals(t *testing.T) {
 			}, want: "port 2222 is already forwarded by edge up of network other"},
 		"a process's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}),
 			s: func(s *Situation) {
-				s.Machine = bench{listener: "sshd"}
+				s.Seen = map[string]Seen{"n1": {Listeners: map[Port]string{{"tcp", 2222}: "sshd"}}}
 			}, want: "tcp port 2222 of the machine is taken by sshd"},
 		"an owner takes a device": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth1"}),
 			s:    func(s *Situation) { s.Owner = true },
@@ -304,4 +295,31 @@ func TestAdmissionIsPure(t *testing.T) {
 			t.Error("what an administrator has decided about r2 does not count")
 		}
 	})
+}
+
+// TestFreshEdges: what has to be looked at before a decision are new edges, and those that are not as they were.
+func TestFreshEdges(t *testing.T) {
+	edge := func(name, device string) model.Edge {
+		return model.Edge{Name: name, Device: device, End: model.End{Element: "r1", Interface: name}}
+	}
+	doc := lab("lab", 0)
+	doc.Edges = []model.Edge{edge("same", "eth1"), edge("other", "eth2")}
+	old := must(t, nodes(1), doc, nil)
+	doc.Edges = []model.Edge{edge("same", "eth1"), edge("other", "eth3"), edge("wan", "eth4")}
+	for _, c := range []struct {
+		old  *Network
+		want string
+	}{{nil, "same other wan"}, {&old, "other wan"}} {
+		d, err := Draw(doc, c.old, "alice", now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range d.Fresh() {
+			got = append(got, e.Name)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("fresh are %q, want %q", got, c.want)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -20,6 +22,15 @@ type Draft struct {
 
 // Network is the complete document.
 func (d *Draft) Network() model.Network { return d.next.Network }
+
+// Fresh are the edges that the network did not have, or not so. What they are at is to be in a Situation's Seen.
+func (d *Draft) Fresh() []model.Edge {
+	return slices.DeleteFunc(slices.Clone(d.next.Network.Edges), func(e model.Edge) bool {
+		return d.old != nil && slices.ContainsFunc(d.old.Record.Network.Edges, func(was model.Edge) bool {
+			return reflect.DeepEqual(e, was)
+		})
+	})
+}
 
 // Resolved is what it becomes.
 func (d *Draft) Resolved() model.Resolved { return d.resolved }

@@ -93,7 +93,7 @@ func (s *Situation) checkDevices(old *Network, net *model.Network, placed map[st
 		if _, kept := had[device{node, e.Device, e.VLAN}]; kept {
 			continue
 		}
-		if names, ok := s.Machine.Devices(node); ok && !slices.Contains(names, e.Device) {
+		if names := s.Seen[node].Devices; names != nil && !slices.Contains(names, e.Device) {
 			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device",
 				"node %s has no device %s; it has %s",
 				node, e.Device, cmp.Or(model.FewNames(12, names), "none")))
@@ -121,7 +121,7 @@ func (s *Situation) checkForwards(old *Network, net *model.Network, placed map[s
 			if old != nil && s.forwardedBy(machine, f, old.Record) != "" {
 				continue // its own agent listens there
 			}
-			if who := s.Machine.Listener(node, f); who != "" {
+			if who := s.Seen[node].Listeners[Port{f.Network(), f.Port}]; who != "" {
 				problems = append(problems,
 					fmt.Errorf("edge %s: forward %s: %s port %d of the machine is taken by %s; take another port",
 						e.Name, f, f.Network(), f.Port, who))

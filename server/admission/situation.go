@@ -1,7 +1,7 @@
 // Package admission decides whether a network may become what its document says, beside the networks that are there: it
-// gives a record with a placement, or all the reasons why not. It keeps nothing, takes no lock and asks no clock. What
-// it must know is in a Situation; only through Situation.Machine does it ask how the manager's own machine is. What
-// comes of a decision – storing it, telling the nodes, an HTTP status – is the caller's.
+// gives a record with a placement, or all the reasons why not. It keeps nothing, takes no lock, and asks no clock and
+// no machine. What it must know is in a Situation. What comes of a decision – storing it, telling the nodes, an HTTP
+// status – is the caller's.
 package admission
 
 import "github.com/polyplane/polyplane/model"
@@ -51,16 +51,21 @@ type Situation struct {
 	Overwrite bool
 	// LoseFiles lets elements move to other nodes without what was written inside them.
 	LoseFiles bool
-	Machine   Machine
+	// Seen are the nodes of the manager's own machine, as far as the drafts' Fresh edges need them. Of other nodes
+	// their agents tell what is wrong.
+	Seen map[string]Seen
 }
 
-// Machine is what only a look at the manager's own machine can tell.
-type Machine interface {
-	// Devices are the devices of a node; ok is false where that cannot be seen from here.
-	Devices(node string) (names []string, ok bool)
-	// Listener names the process that has a port of the machine that a node is on, empty where none has, or where that
-	// cannot be seen from here.
-	Listener(node string, f model.Forward) string
+// Seen is what the manager has seen of a node.
+type Seen struct {
+	Devices   []string        // nil where they cannot be seen
+	Listeners map[Port]string // the processes that have ports of the machine that the node is on
+}
+
+// Port is one of a machine's.
+type Port struct {
+	Network string // tcp or udp
+	Number  uint16
 }
 
 // machineOf names the machine that a node is on: all simulated nodes share one.

@@ -66,7 +66,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	if documents, err = m.images.pin(documents, only, options.DryRun); err != nil { // one may be gone meanwhile
 		return nil, err
 	}
-	situation := m.situationOf(others, only != "")
+	situation := m.situationOf(others, only != "", drafts...)
 	situation.Overwrite, situation.LoseFiles = options.Overwrite, options.LoseFiles || options.DryRun
 	admitted, err := situation.Together(networks, drafts)
 	if err != nil {

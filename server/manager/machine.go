@@ -7,36 +7,55 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// machine tells admission how the manager's own machine is. The caller holds changing, so the nodes stay what they are.
-type machine struct{ m *Manager }
+// machine looks at the manager's own machine. The caller holds changing, so the nodes stay what they are.
+type machine struct{ *Manager }
 
-// Devices are those of a node on this machine. If a namespace cannot be looked into, its agent complains of that;
-// machines elsewhere are their agents' business altogether.
-func (x machine) Devices(node string) ([]string, bool) {
-	n := x.m.nodes[node]
-	if n == nil || n.Joined {
-		return nil, false
+// see looks at the nodes of this machine, for what drafts want of them.
+func (m machine) see(drafts []*admission.Draft) map[string]admission.Seen {
+	seen, listeners := map[string]admission.Seen{}, map[admission.Port]string{}
+	for _, d := range drafts {
+		for _, e := range d.Fresh() {
+			for name, n := range m.nodes {
+				// An edge of a device says on which node that is, where there are several.
+				if _, looked := seen[name]; looked || e.Device == "" || n.Joined || e.Node != "" && e.Node != name {
+					continue
+				}
+				seen[name] = admission.Seen{Devices: m.devicesOf(n)}
+			}
+			if e.Internet == nil {
+				continue
+			}
+			for _, f := range e.Internet.Forwards {
+				listeners[admission.Port{Network: f.Network(), Number: f.Port}] = listener(f)
+			}
+		}
 	}
-	namespace := ""
-	if n.Simulated {
-		namespace = x.m.dirs.Node(node).NodeNamespace()
+	for name, n := range m.nodes {
+		if len(listeners) > 0 && (n.Simulated || strings.HasPrefix(n.socket, m.dirs.Run)) {
+			seen[name] = admission.Seen{Devices: seen[name].Devices, Listeners: listeners}
+		}
 	}
-	names, err := devicesIn(namespace)
-	return names, err == nil
+	return seen
 }
 
-// Listener names the process that has a port of this machine.
-func (x machine) Listener(node string, f model.Forward) string {
-	n := x.m.nodes[node]
-	if n == nil || !n.Simulated && !strings.HasPrefix(n.socket, x.m.dirs.Run) {
-		return ""
+// devicesOf are the devices of a node on this machine. If a namespace cannot be looked into, its agent complains of
+// that.
+func (m machine) devicesOf(n *node) []string {
+	namespace := ""
+	if n.Simulated {
+		namespace = m.dirs.Node(n.Name).NodeNamespace()
 	}
-	return listener(f)
+	names, err := devicesIn(namespace)
+	if err != nil {
+		return nil
+	}
+	return append([]string{}, names...) // one without any has been seen as well
 }
 
 // listener names the process of this machine that has the port; empty if nobody has.

@@ -95,8 +95,8 @@ func (n *network) admitted() *admission.Network {
 
 // situationOf is what admission must know. owner tells that an owner asks, and not an administrator. The caller holds
 // changing.
-func (m *Manager) situationOf(others []model.Record, owner bool) admission.Situation {
-	s := admission.Situation{Others: others, Owner: owner, Machine: machine{m}}
+func (m *Manager) situationOf(others []model.Record, owner bool, drafts ...*admission.Draft) admission.Situation {
+	s := admission.Situation{Others: others, Owner: owner, Seen: machine{m}.see(drafts)}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints.all()
@@ -107,7 +107,7 @@ func (m *Manager) situationOf(others []model.Record, owner bool) admission.Situa
 // workOut admits a network that was drawn, beside the others. The caller holds changing.
 func (m *Manager) workOut(d *admission.Draft, others []model.Record,
 	owner, loseFiles bool) (model.Record, model.Resolved, error) {
-	s := m.situationOf(others, owner)
+	s := m.situationOf(others, owner, d)
 	s.LoseFiles = loseFiles
 	n, err := s.Admit(d)
 	return n.Record, n.Resolved, problemOf(err)
