@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"system":            {},
 	"system/attack":     {},
 	"system/sandbox":    {},
-	"system/powercut":   {},
+	"system/powercut":   {"linux"},
 	"system/chaos":      {"model", "instance", "linux", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
 	"system/chaos/soak": {"system/chaos", "system/sandbox"},
 	"server/store":      {"durable", "model"},

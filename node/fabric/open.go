@@ -62,9 +62,6 @@ type Fabric struct {
 // of the same node left running runs on unchanged. underlay is the node's address for tunnels; without one there are
 // none. The data path needs no sysctl of the node's namespace, since packets of elements never reach its stack. If
 // there is a firewall, it must accept UDP to the tunnel port.
-//
-// The data path needs no sysctl of the node's namespace: packets of elements never reach its stack. A firewall there
-// must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
 		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{},

@@ -19,10 +19,6 @@ import (
 // frames, and a GSO packet as its segments, while a bandwidth counts IP packets. So the queue's rate is higher than the
 // bandwidth, by as much as frames of the link's MTU are longer than their packets. UDP that is offered in large
 // datagrams then arrives at the stated rate within 3 %, whether one counts payload, packets or frames.
-//
-// The kernel counts Ethernet frames; a GSO packet counts as its segments. Bandwidth counts IP packets: the rate is
-// larger by what frames of the link's MTU are longer than their packets. So UDP that is offered in large datagrams
-// arrives at the stated rate within 3 %, whether one counts payload, packets or frames.
 const (
 	etherHeader = 14
 

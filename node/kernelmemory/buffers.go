@@ -36,9 +36,6 @@ var socketLists = []struct {
 // any, and for each of what waits. The listener of a log chooses how large the buffer is that its first packet
 // allocates: at most 128 KiB, for which the kernel takes 256. The size of a packet that waits for a verdict is not
 // told; it is at most 64 KiB.
-//
-// A log's listener chooses how large the buffer is that the first packet makes, 128 KiB at most, for which the kernel
-// takes 256. How large a packet is that waits for a verdict is not told; 64 KiB at most.
 var packetLists = []struct {
 	file            string
 	port, waits     int

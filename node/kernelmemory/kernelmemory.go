@@ -4,9 +4,6 @@
 // how many network devices they make. Reading the tables of a thousand namespaces takes a third of a second. So nothing
 // is read until the kernel's own account of its memory, three lines of /proc/meminfo, has grown by more than can be
 // ignored.
-//
-// To read the tables of a thousand namespaces takes a third of a second. So nobody's are read before the kernel's own
-// account of its memory, three lines of /proc/meminfo, has grown by more than can be overlooked.
 package kernelmemory
 
 import (

@@ -17,7 +17,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
 )
 
 // sector is what a disk writes whole or not at all, in bytes.
@@ -153,7 +154,10 @@ func (d *disk) flushes() (all []int) {
 // was written up to the last flush before it is certain. Of what was written since, any part may be there. A disk
 // without a cache has all of it: then random is nil.
 func (d *disk) replay(begin, image string, position int, random *rand.Rand) error {
-	if err := copySparse(begin, image); err != nil {
+	if err := os.Remove(image); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := linux.CopySparse(begin, image); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(image, os.O_RDWR, 0)
@@ -182,45 +186,6 @@ func (d *disk) replay(begin, image string, position int, random *rand.Rand) erro
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// copySparse copies a file without its holes.
-func copySparse(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	if err := out.Truncate(info.Size()); err != nil {
-		return err
-	}
-	for at := int64(0); at < info.Size(); {
-		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		hole, err := unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, data), io.NewSectionReader(in, data, hole-data)); err != nil {
-			return err
-		}
-		at = hole
 	}
 	return nil
 }

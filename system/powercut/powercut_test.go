@@ -161,7 +161,7 @@ func TestPowerCut(t *testing.T) {
 		"k").CombinedOutput(); err != nil {
 		t.Fatalf("make a file system: %v\n%s", err, out)
 	}
-	if err := copySparse(begin, now); err != nil {
+	if err := linux.CopySparse(begin, now); err != nil {
 		t.Fatal(err)
 	}
 	d, path, err := newDisk(dir, size, now)

@@ -13,11 +13,6 @@ import (
 // needs a "hand" to go on, and there are only so many hands: more would only make all of them slower. Work that says it
 // is waiting gives its hand back until it goes on. Work that has held a hand for slowAfter probably waits as well, and
 // loses it. So there may be more workers than hands, but both are bounded.
-//
-// Whoever works has a hand, and there are only so many: more would only make all of them slower. Whoever waits needs
-// none. Work that says that it waits gives its hand back until it goes on; work that holds one for slowAfter waits for
-// something too, as a rule, and has it taken away. So there may be more workers than hands, but neither are without
-// bounds.
 type crew struct {
 	hands int // there are so many
 

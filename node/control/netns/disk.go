@@ -224,7 +224,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	if err := linux.RemoveTree(fresh); err != nil { // do not write to it either: somebody may still hold it
 		return err
 	}
-	if err := copySparse(empty, fresh); err != nil {
+	if err := linux.CopySparse(empty, fresh); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
@@ -287,44 +287,6 @@ func (d *Driver) doubtDisks() {
 	clear(d.sound)
 }
 
-// copySparse copies a file without the parts that were never written.
-func copySparse(from, to string) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	if err := out.Truncate(info.Size()); err != nil {
-		return err
-	}
-	for at := int64(0); ; {
-		begin, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // no more
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
-			return err
-		}
-		at = end
-	}
-}
-
 // mountSuffix ends the name of the directory where a new disk is filled.
 const mountSuffix = ".mount"
 
@@ -345,12 +307,7 @@ func fillDisk(image, dir string, size model.Bytes) error {
 	if err = errors.Join(err, unix.Unmount(at, 0)); err != nil {
 		return err
 	}
-	f, err := os.Open(image)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync() // what it was copied from goes next
+	return durable.Sync(image) // what it was copied from goes next
 }
 
 func emptyDir(dir string) error {

@@ -87,10 +87,6 @@ var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKE
 // (udev). NETLINK_XFRM is not among them, and neither is the family AF_KEY: the kernel charges the memory of IPsec's
 // policies and states to nobody, and none of our routing software needs them. Nor is NETLINK_USERSOCK, since processes
 // can keep messages in buffers that nobody is charged for.
-//
-// NETLINK_XFRM is out, as AF_KEY is: IPsec's policies and states are memory that the kernel charges to nobody, and no
-// routing software of ours needs them. So is NETLINK_USERSOCK, by which processes keep messages in buffers that nobody
-// is charged for.
 var netlinks = []uint64{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_NETFILTER, unix.NETLINK_GENERIC,
 	unix.NETLINK_KOBJECT_UEVENT}
 
