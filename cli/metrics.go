@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -51,24 +50,9 @@ func writeTextfile(ctx context.Context, cl Client, path string) error {
 	if err := cl.Metrics(ctx, &b); err != nil {
 		return err
 	}
-	// The new file is in the same directory, since only then is the replacement one step. The collector does not read
-	// files of this name.
-	f, err := os.CreateTemp(filepath.Dir(path), ".polyplane-*.new")
-	if err != nil {
-		return fmt.Errorf("write the metrics to %s: %w", path, err)
-	}
-	_, err = f.Write(b.Bytes())
-	if err == nil {
-		err = f.Chmod(0o644) // the node exporter is another user, and nothing in it is a secret
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // the first error counts
+	// The node exporter is another user, and nothing in it is a secret. It does not read the new file before that has
+	// its name.
+	if err := writeWhole(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the metrics to %s: %w", path, err)
 	}
 	return nil

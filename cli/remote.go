@@ -255,18 +255,7 @@ func (c *CLI) writeLogin(l login) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".login-*") // its mode is 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // the first error counts
-	}
-	return err
+	return writeWhole(path, append(b, '\n'), 0o600)
 }
 
 func (c *CLI) logoutCommand() *cobra.Command {

@@ -261,7 +261,7 @@ func (c *CLI) printInside(p *trafficPlan, r *insideReport) error {
 		if err := writeValue(&b, formatJSON, r); err != nil {
 			return err
 		}
-		if err := writeWhole(p.out, b.Bytes()); err != nil {
+		if err := writeWhole(p.out, b.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the result: %w", err)
 		}
 	}

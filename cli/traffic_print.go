@@ -26,7 +26,7 @@ func (c *CLI) printTraffic(p *trafficPlan, r *trafficReport) error {
 		if err := encodeTraffic(&b, r, format); err != nil {
 			return err
 		}
-		if err := writeWhole(p.out, b.Bytes()); err != nil {
+		if err := writeWhole(p.out, b.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the result: %w", err)
 		}
 	}

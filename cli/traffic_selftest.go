@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,11 +46,11 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 	if err := os.MkdirAll(dirs.Data, 0o700); err != nil {
 		return fmt.Errorf("keep the self-test: %w", err)
 	}
-	if err := writeWhole(limitsFile(dirs), append(b, '\n')); err != nil {
+	if err := writeWhole(limitsFile(dirs), append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("keep the self-test: %w", err)
 	}
 	if p.out != "" {
-		if err := writeWhole(p.out, append(b, '\n')); err != nil {
+		if err := writeWhole(p.out, append(b, '\n'), 0o644); err != nil {
 			return err
 		}
 	}
@@ -60,14 +61,15 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 	return printSelfTest(c.Out, report, c.colour(), c.columns())
 }
 
-func writeWhole(path string, b []byte) error {
+// writeWhole replaces a file. Whoever reads it sees the old one or the new one, and two who write it do not mix.
+func writeWhole(path string, b []byte, mode fs.FileMode) error {
 	t, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(t.Name()) // gone already when all went well
 	_, err = t.Write(b)
-	if err = errors.Join(err, t.Chmod(0o644), t.Close()); err != nil {
+	if err = errors.Join(err, t.Chmod(mode), t.Close()); err != nil {
 		return err
 	}
 	return os.Rename(t.Name(), path)

@@ -463,7 +463,7 @@ func TestKeptLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := writeWhole(limitsFile(dirs), b); err != nil {
+		if err := writeWhole(limitsFile(dirs), b, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
