@@ -288,6 +288,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		s.line("STP", fmt.Sprintf("priority %d", priority))
 		tree = s.root(cmd, cl, e, links)
 	}
+	s.line("VRRP", virtualRouters(&e.Element))
 	s.line("Gateways", join(e.Element.Gateways))
 	s.limits(e)
 	if e.Restarts > 0 {

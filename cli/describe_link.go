@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -99,4 +100,18 @@ func farEnd(i *model.ResolvedInterface) string {
 		return ""
 	}
 	return i.Far.Element + ":" + i.Far.Interface
+}
+
+// virtualRouters are those of a switch's segment, or those in which a router takes part.
+func virtualRouters(e *model.ResolvedElement) string {
+	var all []string
+	for _, v := range e.VRRP {
+		all = append(all, v.String())
+	}
+	for _, f := range e.Interfaces {
+		for _, v := range f.VRRP {
+			all = append(all, fmt.Sprintf("%s at %s, priority %d", v.Address, f.Name, v.Priority))
+		}
+	}
+	return strings.Join(all, "; ")
 }

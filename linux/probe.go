@@ -3,7 +3,6 @@ package linux
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,23 +11,10 @@ import (
 // ProbeDelay says why this kernel cannot delay packets, in words that begin with "its kernel". It returns nil if it
 // can. To find out, it adds a netem in a network namespace that it then removes.
 func ProbeDelay() error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with it
-		done <- probeDelay()
-	}()
-	return <-done
+	return inScratch(probeDelay)
 }
 
-func probeDelay() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("its kernel %s could not be tried: make a network namespace: %w", release(), err)
-	}
-	c, err := DialRtnetlink()
-	if err != nil {
-		return fmt.Errorf("its kernel %s could not be tried: %w", release(), err)
-	}
-	defer c.Close()
+func probeDelay(c *Rtnetlink) error {
 	var b Batch
 	b.ReplaceQueue(1, Queue{Delay: time.Millisecond, Frames: 1}) // lo
 	errs := c.Do(&b)

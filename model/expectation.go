@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Known is what an element's routing is expected to know, a neighbour or a route; or what a switch's spanning tree is.
+// Known is what an element's routing is expected to know, a neighbour or a route, or its part in VRRP; or what a switch's
+// spanning tree is.
 type Known struct {
 	// What is empty if it is whether another element is reached.
 	What What `json:"what,omitempty"`
@@ -18,7 +19,8 @@ type Known struct {
 	Interface string `json:"interface,omitempty"`
 	// Prefix is where the route leads.
 	Prefix netip.Prefix `json:"prefix,omitzero"`
-	// Via is the route's next hop, where that is said as an address.
+	// Via is the route's next hop, where that is said as an address. Of VRRP it is the virtual router's address, where
+	// that is said.
 	Via netip.Addr `json:"via,omitzero"`
 }
 
@@ -30,7 +32,12 @@ const (
 	KnownRoute     What = "route"
 	KnownTreeRoot  What = "root" // of a spanning tree
 	KnownTreePort  What = "port"
+	// KnownVirtual is what the element is in VRRP: State has it, in the words of VRRPStates.
+	KnownVirtual What = "vrrp"
 )
+
+// VRRPStates are the states in which a router can be expected that takes part in VRRP.
+var VRRPStates = []string{"master", "backup"}
 
 // ProtocolSTP is the protocol of switches' spanning trees.
 const ProtocolSTP = "stp"
@@ -74,7 +81,7 @@ func StateName(state string) string {
 }
 
 // String is the sentence that files have: "h1 reaches h2", "h1 does not reach h2 over ipv6", "r1 ospf neighbor r2
-// full", "r1 no bgp route 10.0.0.0/8 via r2", "s2 stp root s1", "s2 stp port s3 blocking".
+// full", "r1 no bgp route 10.0.0.0/8 via r2", "r1 vrrp master", "s2 stp root s1", "s2 stp port s3 blocking".
 func (x Expectation) String() string {
 	s := x.From
 	if x.What != "" && x.Not {
@@ -84,6 +91,10 @@ func (x Expectation) String() string {
 		s += " " + x.Protocol
 	}
 	switch {
+	case x.What == KnownVirtual:
+		if s += " vrrp " + x.State; x.Via.IsValid() {
+			s += " of " + x.Via.String()
+		}
 	case x.What == KnownNeighbour:
 		s += " neighbor " + x.To + " " + x.State
 	case x.What == KnownTreeRoot:
@@ -122,6 +133,11 @@ func (k Known) Problem() string {
 				Either(states)
 		}
 		return ""
+	case KnownVirtual:
+		if !slices.Contains(VRRPStates, k.State) {
+			return "VRRP has no state " + k.State + " that could be expected; there is " + Either(VRRPStates)
+		}
+		return ""
 	case KnownRoute:
 		switch {
 		case k.Protocol != "" && !slices.Contains(RouteProtocols, k.Protocol):
@@ -147,5 +163,5 @@ func (k Known) Problem() string {
 		}
 		return ""
 	}
-	return string(k.What) + " is neither a neighbor nor a route, nor a root or a port of a spanning tree"
+	return string(k.What) + " is neither a neighbor nor a route, nor vrrp, nor a root or a port of a spanning tree"
 }

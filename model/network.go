@@ -129,6 +129,8 @@ type ElementOf[I any] struct {
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
 	// STP is whether a switch runs the spanning tree protocol.
 	STP STP `json:"stp,omitempty"`
+	// VRRP are the virtual routers of a switch's segment.
+	VRRP []VRRP `json:"vrrp,omitempty"`
 	Service
 }
 

@@ -19,6 +19,7 @@ const (
 	FeatureRoutes   Feature = "routes"   // of elements, which planes of forwarding can follow
 	FeatureEnter    Feature = "enter"    // elements' network namespaces, by planes of forwarding
 	FeatureImage    Feature = "image"    // that elements are made from
+	FeatureVRRP     Feature = "vrrp"     // by routers
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -192,6 +193,9 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if e.Image != "" {
 			ask(e.Control.Feature(), FeatureImage)
+		}
+		if slices.ContainsFunc(e.Interfaces, func(f ResolvedInterface) bool { return len(f.VRRP) > 0 }) {
+			ask(e.Control.Feature(), FeatureVRRP)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

@@ -29,6 +29,9 @@ type ResolvedInterface struct {
 	OSPF      *OSPFPort      `json:"ospf,omitempty"`
 	OSPF6     *OSPFPort      `json:"ospf6,omitempty"`
 
+	// VRRP are the virtual routers that the element takes part in there.
+	VRRP []VirtualRouter `json:"vrrp,omitempty"`
+
 	MTU  int    `json:"mtu,omitempty"`
 	BFD  BFD    `json:"bfd,omitempty"`
 	Link string `json:"link,omitempty"`

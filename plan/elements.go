@@ -141,6 +141,8 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 		}
 		switch first {
 		case "prefixes":
+		case "vrrp":
+			worst(1, "its routers load it; FRR is restarted where it begins or ends with VRRP")
 		case "stp":
 			worst(1, "its ports pass nothing for some seconds")
 		case "kind":

@@ -17,7 +17,7 @@ func (ps *problems) checkExpectations(l *layout) {
 			continue
 		}
 		names := []string{x.From, x.To}
-		if x.What == model.KnownRoute && x.To == "" {
+		if x.What != "" && x.What != model.KnownNeighbour && x.To == "" {
 			names = names[:1] // by whomever, or by an address
 		}
 		for _, name := range names {
@@ -59,6 +59,10 @@ func (ps *problems) checkKnown(i int, l *layout, report func(format string, args
 		report("over is for what is reached, and for sessions of BGP")
 	}
 	e, ok := l.elements[x.From]
+	if ok && x.What == model.KnownVirtual {
+		ps.checkVirtualExpected(e, x, l, report)
+		return
+	}
 	if !ok || x.Protocol == "" || ps.net.Elements[e].Kind == model.Switch || ps.ofElement(e, "software") {
 		return
 	}

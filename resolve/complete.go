@@ -11,8 +11,13 @@ import (
 func complete(net model.Network) model.Network {
 	net = WithInterfaces(net)
 	net.Zeros = model.Settings{} // what is complete says all
+	virtual := withVRRP(&net)
 	for i := range net.Elements {
-		fillDefaults(&net.Elements[i])
+		e := &net.Elements[i]
+		if virtual[i] && e.Software == "" && DefaultSoftware(*e) == model.SoftwareStatic {
+			e.Software = model.SoftwareFRR // nobody else speaks it
+		}
+		fillDefaults(e)
 	}
 	return net
 }
@@ -71,7 +76,8 @@ func DefaultForwarding(k model.Kind) model.Forwarding {
 }
 
 // DefaultSoftware is what a router runs unless it says otherwise: the software for which it has a configuration, FRR if
-// it names a routing protocol, and static otherwise. Hosts and switches have none.
+// it names a routing protocol, and static otherwise. Hosts and switches have none. Routers that take part in VRRP, which
+// their switch says, run FRR.
 func DefaultSoftware(e model.Element) model.Software {
 	switch {
 	case e.Kind != model.Router:

@@ -41,7 +41,7 @@ func (r *resolver) peers() {
 			if len(all) > model.MaxPeers+1 && !router(m) {
 				known = all[:routers]
 			}
-			peers := make([]model.LinkPeer, 0, min(len(known), model.MaxPeers))
+			peers := append(make([]model.LinkPeer, 0, min(len(known), model.MaxPeers)), r.virtualPeers(&s, m)...)
 			for k := range known {
 				if members[k].element != m.element && len(peers) < model.MaxPeers {
 					peers = append(peers, known[k])

@@ -32,7 +32,7 @@ func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, 
 	}
 	for _, step := range []func() error{
 		func() error { return r.links(numbers) }, func() error { return r.mirrors(numbers) }, r.edges,
-		r.subnets, r.loopbacks,
+		r.subnets, r.virtualRouters, r.loopbacks,
 	} {
 		if err := step(); err != nil {
 			return r.out, as, fmt.Errorf("network %s: %w", net.Name, err)
@@ -64,6 +64,7 @@ func unresolved(net model.Network) model.Resolved {
 				MTU: model.DefaultMTU}
 		}
 		out.Elements[i] = model.Rephased(net.Elements[i], interfaces)
+		out.Elements[i].VRRP = slices.Clone(out.Elements[i].VRRP)
 	}
 	for i, e := range net.Edges {
 		var internet *model.ResolvedInternet
@@ -179,6 +180,11 @@ func (r *resolver) subnets() error {
 		}
 		for _, p := range e.Prefixes {
 			take(p)
+		}
+		for _, v := range e.VRRP {
+			if v.Address.IsValid() {
+				r.explicit[v.Address] = struct{}{}
+			}
 		}
 	}
 	for _, l := range r.out.Links {
@@ -318,7 +324,7 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 		bits := linkBits4
 		if switched {
 			bits = segmentBits4
-			need := uint64(len(n.segment.members) + len(n.segment.internet))
+			need := uint64(len(n.segment.members) + len(n.segment.internet) + r.virtuals(n.segment))
 			for _, last := hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits)); last < need && bits > 8; {
 				bits--
 				_, last = hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits))
@@ -357,6 +363,7 @@ func (r *resolver) number(n numbering) error {
 	s := *n.segment
 	for _, subnet := range n.subnets {
 		v6 := subnet.Addr().Is6()
+		r.virtualAddresses(s, subnet)
 		var open []member
 		for _, m := range s.members {
 			if r.numbered(m) && !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {

@@ -239,10 +239,17 @@ func (r *resolver) clients() {
 	}
 }
 
-// gateways makes the segment's first router the gateway of those hosts on it that have none of the family.
+// gateways makes the segment's virtual router, or its first router where there is none, the gateway of those hosts on it
+// that have none of the family.
 func (r *resolver) gateways(s segment, v6 bool) {
 	first := netip.Prefix{}
+	if v := r.virtualOf(&s); v != nil && !v6 {
+		first = netip.PrefixFrom(v.Address, v.Address.BitLen())
+	}
 	for _, m := range s.members {
+		if first.IsValid() {
+			break
+		}
 		if a, ok := r.address(m, v6); ok && r.out.Elements[m.element].Kind == model.Router {
 			first = a
 			break

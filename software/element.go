@@ -32,6 +32,8 @@ type port struct {
 	ospf, ospf6 *model.OSPFPort
 	// bfd is empty where no router is to be watched.
 	bfd model.BFD
+	// vrrp are the virtual routers that it takes part in there.
+	vrrp []model.VirtualRouter
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.
@@ -42,7 +44,7 @@ func ports(el model.ResolvedElement) []port {
 	}
 	for _, ifc := range el.Interfaces {
 		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses, passive: ifc.Internet,
-			ospf: ifc.OSPF, ospf6: ifc.OSPF6}
+			ospf: ifc.OSPF, ospf6: ifc.OSPF6, vrrp: ifc.VRRP}
 		if ifc.Far != nil {
 			p.passive = ifc.Far.Kind == model.Host
 			p.pointToPoint = ifc.Far.Kind == model.Router

@@ -136,6 +136,7 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 			b.line(" isis metric %d", defaultCost)
 		}
 	}
+	frrVRRP(&b, p)
 	if b.Len() > 0 {
 		w.line("interface %s", p.device)
 		w.WriteString(b.String())

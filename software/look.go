@@ -23,8 +23,11 @@ func Asking(s model.Software, look *model.Look) ([][]string, error) {
 	case model.SoftwareFRR:
 		return askFRR(look), nil
 	case model.SoftwareBIRD:
-		if look.Protocol == "isis" {
+		switch {
+		case look.Protocol == "isis":
 			return nil, fmt.Errorf("BIRD speaks no IS-IS")
+		case look.What == model.KnownVirtual:
+			return nil, fmt.Errorf("BIRD speaks no VRRP")
 		}
 		return askBIRD(look), nil
 	}
@@ -43,6 +46,13 @@ func Answer(s model.Software, look *model.Look, out []Output) model.LookAnswer {
 			return model.LookAnswer{Error: err.Error()}
 		}
 		return judgeNeighbours(look, neighbours)
+	}
+	if look.What == model.KnownVirtual {
+		virtual, err := frrVirtual(out)
+		if err != nil {
+			return model.LookAnswer{Error: err.Error()}
+		}
+		return judgeVirtual(look, virtual)
 	}
 	_, routes, err := answer(look, out)
 	if err != nil {

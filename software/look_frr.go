@@ -22,6 +22,8 @@ func askFRR(look *model.Look) [][]string {
 	}
 	words := ""
 	switch {
+	case look.What == model.KnownVirtual:
+		words = "show vrrp json"
 	case look.What == model.KnownRoute && look.Protocol == "bgp":
 		words = fmt.Sprintf("show bgp %s unicast %s json", family, look.Prefix)
 	case look.What == model.KnownRoute:

@@ -73,7 +73,7 @@ func (b *builder) network() model.Network {
 	}
 	for _, item := range f.Switches {
 		e := b.common(model.Switch, item.Name, item.Value.Common, f.Defaults.Switches)
-		e.Prefixes, e.STP = item.Value.Prefixes, item.Value.STP
+		e.Prefixes, e.STP, e.VRRP = item.Value.Prefixes, item.Value.STP, vrrp(item.Value.VRRP)
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	b.addLinks()

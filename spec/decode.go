@@ -355,6 +355,10 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		d.structure(n, reflect.ValueOf(p).Elem(), what)
 	case *model.STP:
 		parse(d, n, p, what, model.ParseSTP)
+	case *form.VRRPs:
+		*p = d.vrrp(n, what)
+	case *form.Priorities:
+		*p = valuesByName(d, n, what, model.ParseVRRPPriority)
 	case *form.Mirror:
 		p.Node = n
 		d.structure(n, reflect.ValueOf(p).Elem(), what)

@@ -13,8 +13,8 @@ import (
 )
 
 const expectHelp = "write h1 reaches h2, h1 reaches h2 over ipv6, or h1 does not reach h3; or what routing shall " +
-	"know: r1 ospf neighbor r2, r1 bgp route 10.0.0.0/8 via r2, r1 no route 10.0.0.0/8; or what a spanning tree " +
-	"shall be: s1 stp root, s2 stp port s3 blocking"
+	"know: r1 ospf neighbor r2, r1 bgp route 10.0.0.0/8 via r2, r1 no route 10.0.0.0/8, r1 vrrp master; or what a " +
+	"spanning tree shall be: s1 stp root, s2 stp port s3 blocking"
 
 // expect reads a sentence.
 func (d *decoder) expect(n ast.Node, e *form.Expect) {
@@ -68,6 +68,9 @@ func parseExpect(text string) (e model.Expectation, err error) {
 			return e, errors.New("a spanning tree has no address family; leave over out")
 		}
 		return expectTree(e, words[1:])
+	}
+	if words[0] == string(model.KnownVirtual) {
+		return parseVirtual(e, words[1:], over)
 	}
 	if words[0] != "neighbor" && words[0] != "neighbour" && words[0] != "route" {
 		e.Protocol, words = words[0], words[1:]
@@ -140,6 +143,28 @@ func expectTree(e model.Expectation, words []string) (model.Expectation, error) 
 	default:
 		return e, errNoExpectation
 	}
+	if problem := e.Known.Problem(); problem != "" {
+		return e, errors.New(problem)
+	}
+	return e, nil
+}
+
+// parseVirtual reads what follows "r1 vrrp": a state, and perhaps which virtual router's it is.
+func parseVirtual(e model.Expectation, words []string, over bool) (model.Expectation, error) {
+	e.What = model.KnownVirtual
+	switch {
+	case over:
+		return e, errors.New("a virtual router has an address of IPv4; leave over out")
+	case len(words) != 1 && (len(words) != 3 || words[1] != "of"):
+		return e, fmt.Errorf("write %s vrrp master, or %s vrrp backup of 10.0.0.254", e.From, e.From)
+	case len(words) == 3:
+		a, err := parseAddr(words[2])
+		if err != nil {
+			return e, err
+		}
+		e.Via = a
+	}
+	e.State = strings.ToLower(words[0])
 	if problem := e.Known.Problem(); problem != "" {
 		return e, errors.New(problem)
 	}

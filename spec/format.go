@@ -343,6 +343,7 @@ func (f *formatter) switchBody(n *yamlNode, e *model.Element) {
 	if e.STP != "" {
 		n.put("stp", raw(string(e.STP)))
 	}
+	putVRRP(n, e.VRRP)
 }
 
 func (f *formatter) linkList(doc *yamlNode) {

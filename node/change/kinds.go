@@ -21,6 +21,7 @@ var (
 	SysctlSet         = Kind{"ElementChanged", "sysctl net.{object} set to {detail}"}
 	DeviceUp          = Kind{"ElementChanged", "device {object} taken up"}
 	DeviceDown        = Kind{"ElementChanged", "device {object} taken down"}
+	DeviceMade        = Kind{"ElementChanged", "device {object} made"}
 	DeviceRenamed     = Kind{"ElementChanged", "device {object} renamed from {detail}"}
 	DeviceRemoved     = Kind{"ElementChanged", "device {object} removed"}
 	DevicesRemoved    = Kind{"ElementChanged", "{detail} devices that were made in it removed: {object} and others"}

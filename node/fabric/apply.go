@@ -279,6 +279,9 @@ func (p *pass) resolve() error {
 		if port.Down {
 			w.flags |= pipeline.Down
 		}
+		if port.Virtual {
+			w.flags |= pipeline.Virtual
+		}
 		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID) | p.paceOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
 		if w.link.Kind() == pipeline.Edge && port.Edge.Trunk {

@@ -202,6 +202,7 @@ class ElementOfInterface(TypedDict, total=False):
     stop: list[str]
     stp: str
     tmpfs: dict[str, int]
+    vrrp: list["VRRP"]
 
 
 class ElementOfResolvedInterface(TypedDict, total=False):
@@ -240,6 +241,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     stop: list[str]
     stp: str
     tmpfs: dict[str, int]
+    vrrp: list["VRRP"]
 
 
 class ElementView(TypedDict, total=False):
@@ -817,6 +819,7 @@ class ResolvedInterface(TypedDict, total=False):
     ospf6: "OSPFPort"
     shape: "Shape"
     unannounced: bool
+    vrrp: list["VirtualRouter"]
 
 
 class Route(TypedDict, total=False):
@@ -1037,6 +1040,23 @@ class Usage(TypedDict, total=False):
     limits: Required["Amounts"]
     memory: Required[int]
     processes: Required[int]
+
+
+class VRRP(TypedDict, total=False):
+    address: str
+    id: int
+    interval: int
+    preempt: str
+    priority: dict[str, int]
+
+
+class VirtualRouter(TypedDict, total=False):
+    address: Required[str]
+    device: Required[str]
+    id: Required[int]
+    interval: Required[int]
+    preempt: bool
+    priority: Required[int]
 
 
 class Whoami(TypedDict, total=False):

@@ -130,6 +130,13 @@ func (s *state) judge(seen model.LookAnswer) {
 		s.Message = what
 	case x.What == model.KnownTreePort:
 		s.Message = fmt.Sprintf("%s: its port %s is %s", x.From, x.Interface, what)
+	case x.What == model.KnownVirtual && s.OK:
+		if !x.Not {
+			s.Message = x.State
+		}
+	case x.What == model.KnownVirtual:
+		s.Message = fmt.Sprintf("%s is %s by VRRP, %s %s", x.From, what,
+			map[bool]string{true: "and must not be", false: "not"}[x.Not], x.State)
 	case x.What == model.KnownNeighbour && s.OK:
 		if !x.Not {
 			s.Message = model.StateName(x.State)

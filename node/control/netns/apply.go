@@ -485,6 +485,9 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 			w.result.Changed = append(w.result.Changed, done...)
 		}
 		w.strangers = in.hasStrangers(w.want)
+		if err == nil && in.lacksVirtual(w.want) {
+			err = in.finishVirtuals(c, w.want, d.forceUp(w))
+		}
 		return err
 	}()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +58,24 @@ func (d *Driver) Offers(context.Context) model.Offers {
 		}
 		o[0].Makes = append(o[0].Makes, s.Feature())
 	}
+	if err := cmp.Or(hasVRRP(), macvlan()); err != nil {
+		o[0].Lacks[model.FeatureVRRP] = err.Error()
+	} else {
+		o[0].Makes = append(o[0].Makes, model.FeatureVRRP)
+	}
 	return o
+}
+
+// macvlan says why this machine's kernel has no such devices, if it has none. That does not change while it runs.
+var macvlan = sync.OnceValue(linux.ProbeMacvlan)
+
+// hasVRRP finds out whether this machine's FRR speaks VRRP.
+func hasVRRP() error {
+	const vrrpd = "/usr/lib/frr/vrrpd"
+	if _, err := os.Stat(vrrpd); err != nil {
+		return fmt.Errorf("%s is missing: install the package frr", vrrpd)
+	}
+	return nil
 }
 
 // probeNamespaces finds out what is missing for elements without processes.

@@ -71,6 +71,7 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	for i := range w.interfaces {
 		in.planDevice(r, w, &w.interfaces[i], forceUp)
 	}
+	in.planVirtuals(r, w, forceUp)
 	in.planNeighbours(r, w, before, forceUp)
 	if w.up {
 		in.planRoutes(r, w) // those that were wanted before, where routing software has taken over

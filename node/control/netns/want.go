@@ -19,6 +19,7 @@ type want struct {
 	kind       model.Kind
 	up         bool
 	interfaces []wantInterface
+	virtuals   []wantVirtual
 	loopback   []netip.Prefix
 	routes     []wantRoute // nil where routing software makes them
 	ownRoutes  bool        // static routes are this driver's
@@ -53,9 +54,10 @@ func (w *want) has(key string) bool {
 	return false
 }
 
-// hasDevice returns whether the kernel has an interface with that name.
+// hasDevice returns whether there is to be a device with that name.
 func (w *want) hasDevice(name string) bool {
-	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name })
+	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name }) ||
+		slices.ContainsFunc(w.virtuals, func(v wantVirtual) bool { return v.device == name })
 }
 
 // protocols are those whose routes are examined. With before, these include the ones that this driver used before
@@ -97,6 +99,16 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 			w.interfaces[i].addresses = nil
 		}
 		return w, nil
+	}
+	for i := range el.Interfaces {
+		for k := range el.Interfaces[i].VRRP {
+			v := newWantVirtual(w.interfaces[i].Pair.Name, &el.Interfaces[i].VRRP[k])
+			if w.hasDevice(v.device) {
+				return nil, fmt.Errorf("element %s has two devices that are called %q: give the interface another name",
+					job.ID, v.device)
+			}
+			w.virtuals = append(w.virtuals, v)
+		}
 	}
 	w.loopback = el.Loopback
 	w.ownRoutes = el.Kind == model.Host || el.Software == model.SoftwareStatic || el.Software == model.SoftwareNone ||

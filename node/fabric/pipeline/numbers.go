@@ -25,6 +25,7 @@ const (
 	Trunk       = 1 << 10 // its edge carries frames with tags of their own
 	Copies      = 1 << 11 // it gets copies of what passes a link, and gives nothing
 	Paced       = 1 << 12 // what comes to its element and from it is bounded: its packets cost too much
+	Virtual     = 1 << 13 // its router takes part in virtual routers (VRRP), and takes frames to them as well
 	routerShift = 16      // bits to shift
 	Copied      = 1 << 31 // in snap: what passes the port's link is copied (mirrors)
 )

@@ -59,6 +59,21 @@ func TestPuntMeter(t *testing.T) {
 	}
 	l.dropped(1, DropPunts, 20) // at the port that sent them
 	l.dropped(11, DropPunts, 2)
+	l.PuntMeters[1] = Meter{Tokens: 2, Burst: 2}
+	virtual := ipv4("10.1.1.1", nil)
+	copy(virtual, []byte{0, 0, 0x5e, 0, 1, 7})
+	l.Ports[10].Flags |= Virtual
+	for n := range 4 {
+		if got, want := l.observe(l.FromPort, virtual), l.oracle(virtual, 10); !got.same(want) {
+			t.Errorf("to a virtual router, packet %d:\n%s, not\n%s", n, got, want)
+		}
+	}
+	l.Ports[10].Flags &^= Virtual
+	l.observe(l.FromPort, virtual)
+	l.observe(l.FromPort, virtual)
+	if got := l.observe(l.FromPort, virtual); got.verdict != shot {
+		t.Errorf("to a virtual router of others: %s", got)
+	}
 	l.PuntMeters[1] = Meter{}
 	l.Routers[1].Meter = 0
 	in := ipv4("10.1.1.1", ends)

@@ -53,7 +53,8 @@ type Network struct {
 	// Copies of what passes links, for hosts that look at them.
 	Mirrors []Mirror `yaml:"mirrors"`
 	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`; and what
-	// routing knows: `r1 ospf neighbor r2`, `r1 bgp route 10.0.0.0/8 via r2`, `r1 no route 10.9.0.0/16`.
+	// routing knows: `r1 ospf neighbor r2`, `r1 bgp route 10.0.0.0/8 via r2`, `r1 no route 10.9.0.0/16`, `r1 vrrp
+	// master`.
 	Expect []Expect `yaml:"expect"`
 	// A schedule of faults for lessons that can be repeated: `polyplane faults start` begins it, and `stop` puts back
 	// what it has changed.
@@ -280,6 +281,21 @@ type Switch struct {
 	// 4096 up to 61440, of which the lowest becomes the root; 32768 with true. Switches may be connected in loops where
 	// all of them run it. A port that comes up passes nothing for 8 s, and after a cut the next way is there within 14.
 	STP model.STP `yaml:"stp"`
+	// A virtual router of its segment (VRRP version 3, RFC 5798), or a list of several: routers with FRR share its
+	// address, which is the gateway of the segment's hosts unless they say otherwise.
+	VRRP VRRPs `yaml:"vrrp"`
+}
+
+// VRRP is a virtual router of a segment.
+type VRRP struct {
+	// The virtual router's address, of IPv4, which no interface has; the segment's last one when left out.
+	Address netip.Addr `yaml:"address"`
+	// The routers that take part, with their priorities, 1 to 254: `{r1: 200, r2: 100}`. The highest is the master. All
+	// routers of the segment take part, with 100 each, when left out.
+	Priority Priorities `yaml:"priority"`
+	// Whether a router with a higher priority becomes the master again when it comes back; true when left out.
+	Preempt *bool                `yaml:"preempt"`
+	Said    Said[model.VRRPKeys] `yaml:",inline"`
 }
 
 // Interface is one interface of a router or a host.

@@ -81,6 +81,12 @@ type Expect struct {
 	Node  ast.Node
 }
 
+// VRRPs is one virtual router, or a list of them.
+type VRRPs []VRRP
+
+// Priorities are a mapping: priorities by the names of routers.
+type Priorities map[string]int
+
 // Neighbors are a list of sessions, or a mapping of what is said of those that follow from links.
 type Neighbors struct {
 	List []Neighbor

@@ -26,6 +26,7 @@ var sections = []struct {
 	{"`ready`", reflect.TypeFor[form.Ready]()},
 	{"A file", reflect.TypeFor[form.File]()},
 	{"A switch", reflect.TypeFor[form.Switch]()},
+	{"A virtual router (`vrrp`)", reflect.TypeFor[form.VRRP]()},
 	{"An interface", reflect.TypeFor[form.Interface]()},
 	{"OSPF at an interface (`ospf`, `ospf6`)", reflect.TypeFor[form.OSPFPort]()},
 	{"A link", reflect.TypeFor[form.LinkValue]()},
@@ -105,6 +106,10 @@ func takes(t reflect.Type) string {
 		return "text or mapping"
 	case reflect.TypeFor[form.Neighbors]():
 		return "list or mapping"
+	case reflect.TypeFor[form.VRRPs]():
+		return "mapping or list"
+	case reflect.TypeFor[form.Priorities]():
+		return "numbers by name"
 	case reflect.TypeFor[form.PrefixLists]():
 		return "prefixes by name"
 	case reflect.TypeFor[form.Policies]():

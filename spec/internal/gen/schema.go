@@ -163,6 +163,7 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		over := `( +over +(ipv4|ipv6))?`
 		return anyOf(text(`^`+name+` +(reaches|does +not +reach) +`+name+over+`$`),
 			text(`^`+name+` +(no +)?(ospf|ospf6|isis|bgp) +neighbou?r +`+name+`( +[a-z0-9-]+)?`+over+`$`),
+			text(`^`+name+` +(no +)?vrrp +(master|backup)( +of +[0-9.]+)?$`),
 			text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?$`),
 			text(`^`+name+` +(no +)?stp +(root( +`+name+`)?|port +[^ ]+ +[a-zA-Z]+)$`))
 	case reflect.TypeFor[form.Route]():
@@ -170,6 +171,11 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 	case reflect.TypeFor[form.Neighbors]():
 		return anyOf(&schema{Type: "array", Items: b.ref(reflect.TypeFor[form.Neighbor]())},
 			mapping(b.ref(reflect.TypeFor[form.Toward]())))
+	case reflect.TypeFor[form.VRRPs]():
+		one := b.ref(reflect.TypeFor[form.VRRP]())
+		return anyOf(one, &schema{Type: "array", Items: one}, &schema{Type: "boolean"}, null())
+	case reflect.TypeFor[form.Priorities]():
+		return mapping(&schema{Type: "integer", Minimum: "1", Maximum: "254"})
 	case reflect.TypeFor[form.PrefixLists]():
 		return mapping(several(text(`^[0-9a-fA-F:.]+/[0-9]+( +(le|ge) +[0-9]+){0,2}( *, *.*)?$`)))
 	case reflect.TypeFor[form.Policies]():

@@ -318,6 +318,12 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 	return p && in ? route_at(p, slot, in, &by, 1) : ROUTE_GUEST;
 }
 
+/* is_virtual tells whether a MAC address is a virtual router's: 00:00:5e:00:01:XX (RFC 5798, section 7.3). */
+INLINE int is_virtual(__u64 mac)
+{
+	return (mac & 0xffffffffffULL) == 0x01005e0000ULL;
+}
+
 /*
  * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or that it has
  * to handle as no router should do often. These are metered (RFC 6192 calls them exceptions). Never metered are packets
@@ -336,7 +342,8 @@ INLINE int exceptional(const struct packet *p, const struct port *at, __u32 reas
 	case PUNT_MTU: /* others it cuts into fragments */
 		return p->ipv6 || p->head[1] >> 16 & be16(0x4000);
 	case PUNT_FRAME: /* to one address that is another's */
-		return !(p->destination & 1) && p->destination != at->mac;
+		return !(p->destination & 1) && p->destination != at->mac &&
+		       !(at->flags & PORT_VIRTUAL && is_virtual(p->destination));
 	}
 	return 0;
 }

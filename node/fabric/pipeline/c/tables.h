@@ -44,6 +44,7 @@ enum {
 	PORT_TRUNK = 1 << 10,  /* its edge carries frames with tags of their own */
 	PORT_COPIES = 1 << 11, /* it gets copies of what passes a link, and gives nothing */
 	PORT_PACED = 1 << 12,  /* what comes to its element and from it is bounded: its packets cost too much */
+	PORT_VIRTUAL = 1 << 13, /* its router takes part in virtual routers (VRRP), and takes frames to them as well */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
