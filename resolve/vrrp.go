@@ -114,7 +114,7 @@ func (ps *problems) checkVirtual(l *layout, s *segment, i, k int) {
 		}
 		at, is := l.elements[name]
 		switch {
-		case !is && ps.mayBe(name), is && (ps.mayBeJoined(at) || ps.mayBeJoined(i)):
+		case !is && ps.mayBe(name), is && ps.mayReach(l, at, i):
 		case !is:
 			report("priority", "there is no router %s%s", name, ps.near(name))
 		case ps.net.Elements[at].Kind != model.Router:
@@ -139,6 +139,18 @@ func (ps *problems) checkVirtual(l *layout, s *segment, i, k int) {
 				"priority", e.Name, e.Software)
 		}
 	}
+}
+
+// mayReach tells whether an element may be on a switch's segment by a link that the document lacks: one of its own, or
+// one between that switch and another one whose segment it is on.
+func (ps *problems) mayReach(l *layout, element, sw int) bool {
+	if ps.unknown == nil || !ps.mayBeJoined(sw) {
+		return false
+	}
+	return ps.mayBeJoined(element) || slices.ContainsFunc(l.segments, func(s segment) bool {
+		return slices.ContainsFunc(s.members, func(m member) bool { return m.element == element }) &&
+			slices.ContainsFunc(s.switches, ps.mayBeJoined)
+	})
 }
 
 // checkVirtualAddress looks at where a virtual router's address is.
@@ -338,5 +350,32 @@ func (ps *problems) checkVirtualExpected(i int, x *model.Expectation, l *layout,
 		report("%s takes no part in VRRP; write vrrp: {priority: {%s: 200}} at its switch", e.Name, e.Name)
 	case !here:
 		report("%s takes no part in a virtual router with the address %s", e.Name, x.Via)
+	}
+}
+
+// LeaveVRRP takes out of a network's virtual routers who is not on their segments, as its link was left out of the
+// network, and those in which nobody is left.
+func LeaveVRRP(net *model.Network) {
+	whole := WithInterfaces(*net)
+	l := newLayout(&whole)
+	for i := range net.Elements {
+		var kept []model.VRRP
+		at := slices.IndexFunc(l.segments, func(s segment) bool { return slices.Contains(s.switches, i) })
+		for _, v := range net.Elements[i].VRRP {
+			if at < 0 {
+				continue
+			}
+			partners := l.partners(&l.segments[at], &v)
+			if named := v.Priority; len(named) > 0 {
+				v.Priority = map[string]int{}
+				for _, m := range partners {
+					v.Priority[whole.Elements[m.element].Name] = named[whole.Elements[m.element].Name]
+				}
+			}
+			if len(partners) > 0 {
+				kept = append(kept, v)
+			}
+		}
+		net.Elements[i].VRRP = kept
 	}
 }

@@ -68,6 +68,9 @@ func goldens() map[string]model.ResolvedElement {
 			watched.ISIS = &model.ISIS{}
 		}
 		m[name("bfd")] = bfdOn(router(s, watched))
+		if s == model.SoftwareFRR {
+			m[name("vrrp")] = virtualOn(router(s, model.Routing{OSPF: &model.OSPF{}}))
+		}
 		m[name("bgp-policies")] = policed(router(s, model.Routing{}))
 		over := router(s, model.Routing{BGP: &model.BGP{AS: 65001, Unnumbered: true, Neighbors: []model.BGPNeighbor{
 			{Address: addr("fe80::2%ge-0-0-1-hnxqk"), Interface: "ge-0/0/1", AS: 65002, Name: "r2"},

@@ -210,6 +210,15 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		}
 		l.Bandwidth, l.Delay, l.Loss = rated.Bandwidth, rated.Delay, rated.Loss
 		l.BFD = rapid.SampledFrom([]model.BFD{"", model.BFDUsual, "100ms", "1s x 7"}).Draw(t, "bfd")
+		for _, k := range [2][2]*model.Element{{ea, eb}, {eb, ea}} {
+			if r, s := k[0], k[1]; r.Kind == model.Router && s.Kind == model.Switch && len(s.VRRP) < 2 &&
+				(r.Software == model.SoftwareFRR || r.Software == "" && r.Config["bird.conf"] == "") && maybe(t, "vrrp") {
+				s.VRRP = append(s.VRRP, model.VRRP{
+					Preempt:  rapid.SampledFrom([]model.YesNo{"", model.No}).Draw(t, "preempt"),
+					Priority: map[string]int{r.Name: rapid.IntRange(1, 254).Draw(t, "priority")},
+					VRRPKeys: model.VRRPKeys{Interval: model.Duration(rapid.IntRange(0, 4095).Draw(t, "interval")) * 1e7}})
+			}
+		}
 		point := ea.Kind != model.Switch && eb.Kind != model.Switch
 		if point && maybe(t, "prefixes") {
 			l.MTU = 9000

@@ -32,6 +32,7 @@ routers:
     memory: 40MiB
     ospf: {}
   r11: {ospf: {}, interfaces: {r1: {ospf: {area: 7, cost: 5, dead: 30s, passive: false, network: broadcast}}}}
+  r12:
   r7: {interfaces: {a: 10.8.0.1/30}, routes: [10.6.0.0/16 dev a, 10.5.0.0/16 dev a]}
 hosts:
   h1: {addresses: 10.4.0.20/24, gateway: 10.4.0.2}
@@ -42,6 +43,7 @@ hosts:
 switches:
   s1: {prefixes: 10.4.0.0/24}
   s2:
+  s3: {prefixes: 10.3.0.0/24, vrrp: {address: 10.3.0.254, interval: 2s, priority: {r12: 200}}}
 links:
   - r4:up -- s1
   - h1 -- s1
@@ -57,6 +59,7 @@ links:
   - h5 -- r2
   - r7:a -- r1
   - r11 -- r1
+  - r12 -- s3
 edges:
   dev: {end: r1, device: eth1, vlan: 7, node: n1}
   tagged: {end: r2, device: eth1, vlan: 8, node: n1}
@@ -98,6 +101,10 @@ var mistakes = map[string]mistake{
 	"networks":           {"[10.9.0.0/16]", "[10.9.0.0]", "networks of bgp"},
 	"neighbor":           {"{address: 10.1.0.2", "{address: 10.1.0", "is no address"},
 	"prefix list":        {"le 24", "le 240", "le is followed by a length"},
+	"vrrp address":       {"10.3.0.254", "10.3.0", "address of vrrp of switch s3"},
+	"vrrp interval":      {"interval: 2s", "interval: 2", "interval of vrrp of switch s3"},
+	"vrrp priority":      {"priority: {r12: 200}", "priority: {r12: 255}", "r12 of priority of vrrp of switch s3"},
+	"vrrp nobody":        {"{r12: 200}", "{r2: 200}", "router r2 is not on the segment"},
 	"bfd":                {"bfd: 100ms", "bfd: 1ms", "bfd of link"},
 	"med":                {"med: 1", "med: x", "med of set of policy p"},
 	"software":           {"software: bird", "software: brid", "software of router r3"},

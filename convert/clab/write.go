@@ -2,6 +2,7 @@ package clab
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -145,6 +146,15 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 	for _, i := range interfaces {
 		for _, a := range i.Addresses {
 			run("ip address add %s dev %s", a, i.LinuxName())
+		}
+		for _, v := range i.VRRP { // FRR looks for the device with that MAC address
+			mac := v.MAC()
+			run("sysctl -w net.ipv4.conf.%s.arp_ignore=1 net.ipv4.conf.%s.arp_announce=2", i.LinuxName(), i.LinuxName())
+			run("ip link add %s link %s address %s type macvlan mode bridge", v.Device, i.LinuxName(),
+				net.HardwareAddr(mac[:]))
+			run("ip link set dev %s protodown on", v.Device) // until FRR says otherwise
+			run("ip address add %s/32 dev %s", v.Address, v.Device)
+			run("ip link set dev %s up", v.Device)
 		}
 	}
 	leadsOut := func(hop netip.Addr) bool {

@@ -27,6 +27,8 @@ type Link struct {
 	IPv6     bool   // not switched off
 	Lax      bool   // accepts IPv4 packets whatever their source address is: rp_filter is 0
 	Bridge   bool   // and no port of one
+	// Held tells that somebody said that it shall have no carrier (IFLA_PROTO_DOWN).
+	Held bool
 }
 
 // Up tells whether the device itself is set up, whether its other end is or not.
@@ -90,6 +92,8 @@ func parse(payload []byte) Link {
 			l.Master = int(linux.Uint32Of(v))
 		case unix.IFLA_GROUP:
 			l.Group = linux.Uint32Of(v)
+		case unix.IFLA_PROTO_DOWN:
+			l.Held = len(v) > 0 && v[0] != 0
 		case unix.IFLA_ADDRESS:
 			copy(l.MAC[:], v)
 		case unix.IFLA_AF_SPEC:

@@ -113,6 +113,9 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 		l.Ends = [2]model.End{at[0], at[1]}
 		net.Links = append(net.Links, l)
 	}
+	if partial {
+		resolve.LeaveVRRP(&net)
+	}
 	if problems := resolve.Bounds(&net); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
 	}

@@ -58,7 +58,9 @@ func (d *Driver) Offers(context.Context) model.Offers {
 		}
 		o[0].Makes = append(o[0].Makes, s.Feature())
 	}
-	if err := cmp.Or(hasVRRP(), macvlan()); err != nil {
+	if why := o[0].Lacks[model.SoftwareFRR.Feature()]; why != "" {
+		o[0].Lacks[model.FeatureVRRP] = why
+	} else if err := cmp.Or(hasVRRP(), macvlan()); err != nil {
 		o[0].Lacks[model.FeatureVRRP] = err.Error()
 	} else {
 		o[0].Makes = append(o[0].Makes, model.FeatureVRRP)

@@ -17,6 +17,10 @@ import (
 // answers for the virtual router here. Its address has no subnet, so that what the router sends to the segment goes by
 // the interface itself.
 //
+// When the interface below gets its carrier back, the kernel gives the device one as well, although vrrpd has said that
+// it shall have none, and vrrpd does not say so again (netif_stacked_transfer_operstate of net/core/dev.c looks at
+// nothing else). Then two routers answer for the address. So the driver takes it away again.
+//
 // Who answers for an address, and from which MAC address, is decided by settings that all elements have (sysctl.go): by
 // arp_ignore the interface does not answer for the device above it, and by arp_announce a router that answers a packet
 // to the virtual address does not ask for the way back in the name of that address and from its own MAC address, which
@@ -92,19 +96,18 @@ func (in *inside) planVirtual(r *repair, w *want, v *wantVirtual, forceUp bool) 
 		return
 	}
 	up := w.up && !l.Up() && forceUp
+	held := l.Held && (up || l.Up() && l.Flags&unix.IFF_LOWER_UP != 0)
 	if l.Alias != virtualAlias {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "prepare the virtual router's device " + v.device})
 		r.Link(l.Index, 0, 0)
 		r.String(unix.IFLA_IFALIAS, virtualAlias)
-		r.Uint8(unix.IFLA_PROTO_DOWN, 1)
 		r.Begin(unix.IFLA_AF_SPEC)
 		r.Begin(unix.AF_INET6)
 		r.Uint8(inet6AddrGenMode, addrGenNone)
 		r.End()
 		r.End()
-		up = w.up && !l.Up()
+		up, held = w.up, w.up
 	}
-	in.planAddresses(r, v.device, l.Index, []netip.Prefix{v.address})
 	switch {
 	case up:
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + v.device + " up"})
@@ -114,6 +117,12 @@ func (in *inside) planVirtual(r *repair, w *want, v *wantVirtual, forceUp bool) 
 			done: change.DeviceDown.Of(v.device)})
 		r.Link(l.Index, 0, unix.IFF_UP)
 	}
+	if held { // once it is up, which gives it a carrier whatever was said before
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take the carrier from " + v.device})
+		r.Link(l.Index, 0, 0)
+		r.Uint8(unix.IFLA_PROTO_DOWN, 1)
+	}
+	in.planAddresses(r, v.device, l.Index, []netip.Prefix{v.address})
 }
 
 // finishVirtuals looks again at what was made, and goes on with it.
