@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Known is what an element's routing is expected to know, a neighbour or a route, or its part in VRRP; or what a switch's
-// spanning tree is.
+// Known is what an element's routing is expected to know, a neighbour or a route, or its part in VRRP; or what a
+// switch's spanning tree is.
 type Known struct {
 	// What is empty if it is whether another element is reached.
 	What What `json:"what,omitempty"`

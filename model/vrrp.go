@@ -71,8 +71,8 @@ func (VRRPKeys) Keys() []Key[VRRPKeys] { return vrrpKeys }
 
 var vrrpKeys = []Key[VRRPKeys]{
 	newKey("id", func(v *VRRPKeys) *int { return &v.ID }, parseVRRPID, about[int]{example: "1",
-		meaning: "Its number (VRID), which is a part of its MAC address, 00:00:5e:00:01:XX; the first that is free on " +
-			"the segment when left out.",
+		meaning: "Its number (VRID), which is a part of its MAC address, 00:00:5e:00:01:XX; the first that is free " +
+			"on the segment when left out.",
 		least: 1, few: "that VRRP can say",
 		most: MaxVRRP, many: "than VRRP can say"}),
 	newKey("interval", func(v *VRRPKeys) *Duration { return &v.Interval }, parseVRRPInterval, about[Duration]{

@@ -75,9 +75,9 @@ func DefaultForwarding(k model.Kind) model.Forwarding {
 	return model.ForwardGuest
 }
 
-// DefaultSoftware is what a router runs unless it says otherwise: the software for which it has a configuration, FRR if
-// it names a routing protocol, and static otherwise. Hosts and switches have none. Routers that take part in VRRP, which
-// their switch says, run FRR.
+// DefaultSoftware is what a router runs unless it says otherwise: the software for which it has a configuration, FRR
+// if it names a routing protocol, and static otherwise. Hosts and switches have none. Routers that take part in VRRP,
+// which their switch says, run FRR.
 func DefaultSoftware(e model.Element) model.Software {
 	switch {
 	case e.Kind != model.Router:

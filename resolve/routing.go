@@ -239,8 +239,8 @@ func (r *resolver) clients() {
 	}
 }
 
-// gateways makes the segment's virtual router, or its first router where there is none, the gateway of those hosts on it
-// that have none of the family.
+// gateways makes the segment's virtual router, or its first router where there is none, the gateway of those hosts on
+// it that have none of the family.
 func (r *resolver) gateways(s segment, v6 bool) {
 	first := netip.Prefix{}
 	if v := r.virtualOf(&s); v != nil && !v6 {

@@ -214,8 +214,8 @@ func (r *resolver) virtualOf(s *segment) (first *model.VRRP) {
 	return first
 }
 
-// virtualAddresses gives those virtual routers of a segment an address that state none: from the end of its subnet, where
-// nobody else's is soon. Nobody is given it afterwards.
+// virtualAddresses gives those virtual routers of a segment an address that state none: from the end of its subnet,
+// where nobody else's is soon. Nobody is given it afterwards.
 func (r *resolver) virtualAddresses(s segment, subnet netip.Prefix) {
 	if subnet.Addr().Is6() {
 		return
@@ -292,8 +292,8 @@ func (ps *problems) checkVirtualRouters(n *model.Resolved) {
 					ps.element(i, "interfaces/"+f.Name, "interface %s: VRRP needs an address of IPv4 there", f.Name)
 				case !within:
 					ps.element(i, "interfaces/"+f.Name, "interface %s: %s, the address of the virtual router, is on "+
-						"none of its subnets (%s); write at the switch what the segment's is, like prefixes: %s", f.Name,
-						v.Address, join(f.Addresses), netip.PrefixFrom(v.Address, 24).Masked())
+						"none of its subnets (%s); write at the switch what the segment's is, like prefixes: %s",
+						f.Name, v.Address, join(f.Addresses), netip.PrefixFrom(v.Address, 24).Masked())
 				}
 			}
 		}

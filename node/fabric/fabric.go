@@ -47,8 +47,8 @@ type Port struct {
 	// not addressed to it. Without a MAC, all frames take the short way and count as addressed to the element. That is
 	// right for a switch, whose ports take every frame, and wrong for a router beside one.
 	MAC net.HardwareAddr
-	// Virtual tells that the element takes part in virtual routers there (VRRP), and takes frames to their MAC addresses,
-	// too. Its own kernel forwards them; they do not count as packets that a router should not get often.
+	// Virtual tells that the element takes part in virtual routers there (VRRP), and takes frames to their MAC
+	// addresses, too. Its own kernel forwards them; they do not count as packets that a router should not get often.
 	Virtual bool
 	// Down takes the port's, and so the element's, carrier away: the far end is stopped.
 	Down   bool
