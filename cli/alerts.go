@@ -126,7 +126,7 @@ seen to come out of it, and did not come into it by another port, counts.`,
 		Example: "  polyplane watch alerts lab/ids --eve /var/log/suricata/eve.json --policy quarantine",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}

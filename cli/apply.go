@@ -69,6 +69,9 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := files.called(c.refs(cmd.Context()), networks); err != nil {
+				return err
+			}
 			if err := c.bringImages(cmd.Context(), cl, networks, false); err != nil {
 				return err
 			}
@@ -148,6 +151,9 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			}
 			cl, err := c.connect()
 			if err != nil {
+				return err
+			}
+			if err := files.called(c.refs(cmd.Context()), networks); err != nil {
 				return err
 			}
 			return files.located(c.apply(cmd.Context(), cl, networks, options, wait, timeout))
@@ -248,7 +254,7 @@ func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network,
 	for i, n := range networks {
 		documents[i].Network = n
 	}
-	options.DryRun, options.Owner = true, c.user()
+	options.DryRun, options.Owner = true, c.User()
 	planned, err := c.applyAll(ctx, cl, documents, options)
 	return planned, wrap(ctx, cl, err, ref{})
 }
@@ -352,9 +358,10 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, op
 	}
 	await := map[string]int64{} // revision by network
 	var order []string
-	for i, p := range planned {
-		order = append(order, networks[i].Name)
-		await[networks[i].Name] = p.Record.Revision
+	for _, p := range planned {
+		name := p.Record.Network.Name
+		order = append(order, name)
+		await[name] = p.Record.Revision
 	}
 	if err := c.await(ctx, cl, order, await, timeout); err != nil {
 		return err
@@ -386,7 +393,7 @@ const replans = 5
 // planned again, the new plans are shown, and these are applied.
 func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult,
 	options model.ApplyOptions) ([]model.ApplyResult, error) {
-	options.Owner = c.user()
+	options.Owner = c.User()
 	for left := replans; ; left-- {
 		documents := make([]model.Document, len(networks))
 		for i, n := range networks {
@@ -414,8 +421,8 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 	}
 }
 
-// user is the owner of new networks: the person who typed the command, also behind sudo.
-func (c *CLI) user() string {
+// User is the owner of new networks: the person who typed the command, also behind sudo.
+func (c *CLI) User() string {
 	return cmp.Or(c.Getenv("SUDO_USER"), c.Getenv("USER"), c.Getenv("LOGNAME"), "root")
 }
 

@@ -30,7 +30,7 @@ and what. With -w, write them as pcapng instead, which Wireshark, tcpdump and ot
 			"- icmp",
 		Args: args(1, 1, "NET/ELEMENT:IF"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			port, err := portRef(given[0])
+			port, err := c.refs(cmd.Context()).port(given[0])
 			if err != nil {
 				return err
 			}

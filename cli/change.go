@@ -65,7 +65,7 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 			if links {
 				given = joinDashes(cmd, given)
 			}
-			all, err := targets(ctx, cl, given, links) // all names are checked before anything is changed
+			all, err := c.targets(ctx, cl, given, links) // all names are checked before anything is changed
 			if err != nil {
 				return err
 			}

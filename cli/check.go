@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,10 +28,11 @@ shall be, else 1.`,
 		Example: "  polyplane check lab\n  polyplane check lab --mesh --wait 60s",
 		Args:    args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			of := ref{network: given[0]}
-			if strings.Contains(of.network, "/") {
-				return usageError(cmd, "%q is not a network: whole networks are checked", of.network)
+			network, err := c.refs(cmd.Context()).network(given[0])
+			if err != nil {
+				return err
 			}
+			of := ref{network: network}
 			if request.Routers || request.Sample > 0 {
 				request.Mesh = true
 			}

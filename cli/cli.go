@@ -61,7 +61,8 @@ routing software and addresses, from one file:
   polyplane ping duo/h1 duo/h2       see that it works
   polyplane console duo/r1           the router's own command line
 
-NET/ELEMENT names an element of a network, NET/ELEMENT:IF one of its interfaces.`
+NET/ELEMENT names an element of a network, NET/ELEMENT:IF one of its interfaces. Names of networks are
+their owners': OWNER/NET, OWNER/NET/ELEMENT and OWNER/NET/ELEMENT:IF name others'.`
 
 // Root returns the command tree without the commands that run the platform itself (those are the caller's to add).
 func (c *CLI) Root() *cobra.Command {

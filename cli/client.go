@@ -33,6 +33,7 @@ var _ Client = (*client.Client)(nil)
 // Lister tells what there is.
 type Lister interface {
 	Networks(ctx context.Context) ([]model.NetworkStatus, error)
+	NetworkNames(ctx context.Context) (model.NameList, error)
 	Nodes(ctx context.Context) ([]model.NodeStatus, error)
 	Elements(ctx context.Context, network string) ([]model.ElementView, error)
 	Links(ctx context.Context, network string) ([]model.LinkStatus, error)
@@ -150,6 +151,9 @@ func (c *CLI) connect() (Client, error) {
 func (c *CLI) recorded(ctx context.Context, network string) (Client, model.Record, error) {
 	cl, err := c.connect()
 	if err != nil {
+		return nil, model.Record{}, err
+	}
+	if network, err = c.refs(ctx).network(network); err != nil {
 		return nil, model.Record{}, err
 	}
 	record, err := cl.Network(ctx, network)

@@ -27,15 +27,30 @@ func (c *CLI) completeNetworks(ctx context.Context, cl Client, typed string) ([]
 	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
+// within is the network in which what was typed so far is an object; empty while no network is whole.
+func within(ctx context.Context, cl Client, typed string) string {
+	networks, err := cl.Networks(ctx)
+	if err != nil {
+		return ""
+	}
+	best := ""
+	for _, n := range networks {
+		if strings.HasPrefix(typed, n.Name+"/") && len(n.Name) > len(best) {
+			best = n.Name
+		}
+	}
+	return best
+}
+
 // completeElements offers networks first and, once one is typed, its elements.
 func (c *CLI) completeElements(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
-	network, _, inside := strings.Cut(typed, "/")
-	if !inside {
-		networks, directive := c.completeNetworks(ctx, cl, typed)
-		for i := range networks {
-			networks[i] += "/"
-		}
-		return networks, directive | cobra.ShellCompDirectiveNoSpace
+	network := within(ctx, cl, typed)
+	more, directive := c.completeNetworks(ctx, cl, typed)
+	for i := range more {
+		more[i] += "/"
+	}
+	if network == "" {
+		return more, directive | cobra.ShellCompDirectiveNoSpace
 	}
 	elements, err := cl.Elements(ctx, network)
 	if err != nil {
@@ -45,7 +60,10 @@ func (c *CLI) completeElements(ctx context.Context, cl Client, typed string) ([]
 	for _, e := range elements {
 		names = append(names, e.ID.String())
 	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	if len(more) > 0 { // an owner is called as this network
+		directive |= cobra.ShellCompDirectiveNoSpace
+	}
+	return append(matching(names, typed), more...), directive
 }
 
 // completePorts offers networks, then elements, then interfaces.
@@ -53,15 +71,15 @@ func (c *CLI) completePorts(ctx context.Context, cl Client, typed string) ([]str
 	before, _, inside := strings.Cut(typed, ":")
 	if !inside {
 		names, directive := c.completeElements(ctx, cl, typed)
-		if strings.Contains(typed, "/") {
-			for i := range names {
+		for i := range names {
+			if !strings.HasSuffix(names[i], "/") {
 				names[i] += ":"
 			}
 			directive |= cobra.ShellCompDirectiveNoSpace
 		}
 		return names, directive
 	}
-	r, err := parseRef(before)
+	r, err := c.refs(ctx).elementOrPort(before)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

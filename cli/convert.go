@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/convert"
+	"github.com/polyplane/polyplane/model"
 )
 
 // toContainerlab is the form that networks can be turned into.
@@ -48,6 +49,7 @@ is converted by way of its file: polyplane save NET.`,
 				return badFile(fmt.Errorf("there are %d networks in it, and a lab is one: give each a file of its own",
 					len(networks)))
 			}
+			_, networks[0].Name, _ = model.SplitReference(networks[0].Name)
 			made, err := convert.Write(networks[0], images)
 			if err != nil {
 				return badFile(fmt.Errorf("converting network %s: %w", networks[0].Name, err))

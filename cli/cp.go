@@ -29,8 +29,8 @@ none. Inside the element it belongs to root. Modes and times are kept, set-user-
 		Example: "  polyplane cp ./site lab/web:/srv\n  polyplane cp lab/r1:/etc/frr/frr.conf .",
 		Args:    args(2, 2, "PATH and NET/ELEMENT:PATH"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			from, fromPath, fromInside := elementPath(given[0])
-			to, toPath, toInside := elementPath(given[1])
+			from, fromPath, fromInside := c.elementPath(cmd.Context(), given[0])
+			to, toPath, toInside := c.elementPath(cmd.Context(), given[1])
 			if fromInside == toInside {
 				return usageError(cmd, "one of %q and %q must be in an element, like lab/h1:/root", given[0], given[1])
 			}
@@ -52,7 +52,7 @@ none. Inside the element it belongs to root. Modes and times are kept, set-user-
 }
 
 // elementPath reads NET/ELEMENT:PATH. What begins with a dot or a slash is a path here.
-func elementPath(s string) (id model.ID, inside string, ok bool) {
+func (c *CLI) elementPath(ctx context.Context, s string) (id model.ID, inside string, ok bool) {
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
 		return id, "", false
 	}
@@ -60,7 +60,7 @@ func elementPath(s string) (id model.ID, inside string, ok bool) {
 	if !ok {
 		return id, "", false
 	}
-	id, err := elementRef(name)
+	id, err := c.refs(ctx).element(name)
 	return id, inside, err == nil
 }
 

@@ -89,6 +89,9 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, what 
 		if err != nil {
 			return nil, err
 		}
+		if err := files.called(c.refs(cmd.Context()), networks); err != nil {
+			return nil, err
+		}
 		var names []string
 		for _, n := range networks {
 			names = append(names, n.Name)
@@ -97,14 +100,17 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, what 
 	case len(given) == 0:
 		return nil, usageError(cmd, "the networks to remove are missing: NET…, -f FILE or --all")
 	}
+	refs := c.refs(cmd.Context())
 	for _, name := range given {
-		if strings.Contains(name, "/") {
+		owner, title, owned := strings.Cut(name, "/")
+		if _, err := refs.known().Find(name); owned && err != nil && (strings.Contains(title, "/") ||
+			refs.has(ref{network: owner, element: title})) {
 			return nil, usageError(cmd,
 				"%q is not a network: whole networks are removed; an element goes when its file no "+
 					"longer has it (`polyplane apply`)", name)
 		}
 	}
-	return given, nil
+	return refs.networks(given)
 }
 
 // allToDelete are the caller's own networks, or everybody's. It leaves out networks that only nodes still have: nobody
@@ -118,7 +124,7 @@ func (c *CLI) allToDelete(ctx context.Context, cl Client, what *deletion) ([]str
 	if err != nil {
 		return nil, wrap(ctx, cl, err, ref{})
 	}
-	me := cmp.Or(who.User, c.user()) // as apply names the owner
+	me := cmp.Or(who.User, c.User()) // as apply names the owner
 	var own []string
 	others := map[string][]string{} // by owner
 	count := 0

@@ -28,9 +28,9 @@ func (c *CLI) describeCommand() *cobra.Command {
 			"describe node/n1",
 		Args: args(1, 1, "NET, NET/ELEMENT, NET/ELEMENT:IF or node/NAME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			of, err := parseRef(given[0])
+			of, err := c.refs(cmd.Context()).any(given[0])
 			if err != nil {
-				return usageError(cmd, "%s", err)
+				return misnamed(cmd, err)
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -171,6 +171,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s.title("network "+status.Name, networkPhase(status))
 	s.line("Message", oneLine(status.Message))
 	s.line("Owner", status.Owner)
+	s.line("Key", status.Key)
 	counts := fmt.Sprintf("%d, %d running", status.Elements, status.Running)
 	if status.Stopped > 0 {
 		counts += fmt.Sprintf(", %d stopped", status.Stopped)

@@ -89,6 +89,14 @@ func args(low, high int, expected string) cobra.PositionalArgs {
 	}
 }
 
+// misnamed is the error for what names nothing: a mistake of the command line, unless it may name several things.
+func misnamed(cmd *cobra.Command, err error) error {
+	if exitCode(err) == ExitRefused {
+		return err
+	}
+	return usageError(cmd, "%s", err)
+}
+
 // unknown is the error for a name that does not exist among those that do.
 func unknown(kind, name string, existing []string) error {
 	if len(existing) == 0 {

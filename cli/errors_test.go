@@ -128,7 +128,7 @@ func TestNames(t *testing.T) {
 		code               int
 	}{
 		{duo, "alice,alice", "twice", ExitUsage},
-		{duo, "a/b", "name", ExitUsage},
+		{duo, "a/b/c", "no owner", ExitUsage},
 		{duo + "---\n" + strings.Replace(duo, "duo", "trio", 1), "alice",
 			"renames one network, and there are 2", ExitUsage},
 		{"", "", "no network", ExitUsage},

@@ -24,8 +24,8 @@ func (c *CLI) eventsCommand() *cobra.Command {
 			var of ref
 			if len(given) > 0 {
 				var err error
-				if of, err = parseRef(given[0]); err != nil {
-					return usageError(cmd, "%s", err)
+				if of, err = c.refs(cmd.Context()).any(given[0]); err != nil {
+					return misnamed(cmd, err)
 				}
 			}
 			cl, err := c.connect()

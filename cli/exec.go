@@ -34,7 +34,7 @@ With --detach the command goes on by itself as long as the element runs, and wha
 			"-s\n  tar c -C src . | polyplane exec lab/h1 -- tar x -C /root",
 		Args: args(1, -1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func (c *CLI) consoleCommand() *cobra.Command {
 		Example: "  polyplane console lab/r1",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}
@@ -196,7 +196,7 @@ came before that can be read inside the element.`,
 		Example: "  polyplane logs lab/r1 -f",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ files and 60 MiB.`,
 				return err
 			}
 			if out == "" {
-				out = given[0] + ".tar"
+				out = strings.ReplaceAll(record.Network.Name, "/", "-") + ".tar"
 			}
 			return c.export(cmd.Context(), cl, record, out, partial)
 		},
@@ -55,7 +55,10 @@ func (c *CLI) export(ctx context.Context, cl Client, record model.Record, out st
 	if err != nil {
 		return err
 	}
-	text, notes, err := spec.FormatRunning(record, running)
+	_, title, _ := model.SplitReference(record.Network.Name)
+	inside := record // whoever imports it owns it
+	inside.Network.Name = title
+	text, notes, err := spec.FormatRunning(inside, running)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (c *CLI) export(ctx context.Context, cl Client, record model.Record, out st
 		return failed("%s is not exported, since that is not everything; --partial writes what there is",
 			record.Network.Name)
 	}
-	manifest := archive.Manifest{Network: record.Network.Name, Made: c.Now().UTC(), By: c.Version}
+	manifest := archive.Manifest{Network: title, Made: c.Now().UTC(), By: c.Version}
 	if out == "-" {
 		return archive.Write(c.Out, manifest, parts)
 	}

@@ -73,6 +73,7 @@ type fake struct {
 	kept      []string
 	full      string        // the element whose disk is full
 	who       *model.Whoami // who asks; alice when nil
+	me        string        // whose own networks are called by their titles
 	requested []model.TokenRequest
 }
 
@@ -114,6 +115,19 @@ func (f *fake) Networks(context.Context) ([]model.NetworkStatus, error) {
 		return unknown, nil
 	}
 	return f.dump.Networks, nil
+}
+
+// NetworkNames are those of the dump; nobody owns those that say nothing of it.
+func (f *fake) NetworkNames(context.Context) (model.NameList, error) {
+	list := model.NameList{User: f.me}
+	for _, n := range f.dump.Networks {
+		is := model.CalledNetwork{Name: n.Name, Title: n.Name}
+		if n.Title != "" {
+			is.Owner, is.Title = n.Owner, n.Title
+		}
+		list.Networks = append(list.Networks, is)
+	}
+	return list, nil
 }
 
 func (f *fake) Nodes(context.Context) ([]model.NodeStatus, error) {

@@ -45,7 +45,11 @@ of the real time.`,
 				if err != nil {
 					return err
 				}
-				of := ref{network: given[0]}
+				network, err := c.refs(cmd.Context()).network(given[0])
+				if err != nil {
+					return err
+				}
+				of := ref{network: network}
 				before, err := cl.Network(cmd.Context(), of.network)
 				if err == nil && a.action == model.ActionStop && before.FaultRun == nil {
 					fmt.Fprintf(c.Out, "%s: no faults are running\n", of.network)

@@ -26,7 +26,7 @@ gets the rest. With PREFIX, show only what lies in that prefix.`,
 			"-o json",
 		Args: args(1, 2, "NET/ROUTER, and a prefix like 10.0.0.0/8"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ The exit status is 1 when the packet would be dropped.`,
 			"tcp --port 80\n  polyplane trace lab/r1 2001:db8::1 --ttl 1",
 		Args: args(2, 2, "NET/ROUTER and an address"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}

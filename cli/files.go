@@ -108,6 +108,28 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 	return networks, err
 }
 
+// called has networks called as the manager calls those of them that there are.
+func (f *fileFlags) called(r *refs, networks []model.Network) error {
+	for i := range networks {
+		n := &networks[i]
+		reference := n.Name
+		if n.Owner != "" && !strings.Contains(reference, "/") {
+			reference = n.Owner + "/" + reference
+		}
+		is, err := r.known().Find(reference)
+		var several *model.SeveralError
+		if errors.As(err, &several) {
+			several.Choices = append(several.Choices, fmt.Sprintf("%s/%s, which would be new", r.user, n.Name))
+			return refused(fmt.Errorf("network %w (network: OWNER/NAME)", several))
+		}
+		if err == nil && is.Key != n.Name {
+			f.from[is.Key] = f.from[n.Name]
+			n.Name = is.Key
+		}
+	}
+	return nil
+}
+
 // located adds to a refusal the lines of the files that it is about, in the form in which mistakes of the files are
 // told.
 func (f *fileFlags) located(err error) error {
@@ -163,7 +185,7 @@ func renamed(all []model.Network, names []string) ([]model.Network, error) {
 	}
 	var out []model.Network
 	for i, name := range names {
-		if err := model.CheckName(name); err != nil {
+		if err := model.CheckReference(name); err != nil {
 			return nil, badFile(fmt.Errorf("--name: %w", err))
 		}
 		if slices.Contains(names[:i], name) {

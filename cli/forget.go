@@ -24,6 +24,9 @@ it holds, ` + "`polyplane recover --from-nodes`" + ` takes it into the store ins
 			if err != nil {
 				return err
 			}
+			if given, err = c.refs(ctx).networks(given); err != nil {
+				return err
+			}
 			for _, name := range given {
 				if err := cl.Forget(ctx, name, now); err != nil {
 					return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{})

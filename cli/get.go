@@ -74,8 +74,8 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 			var of ref
 			if len(given) > 0 {
 				var err error
-				if of, err = parseRef(given[0]); err != nil {
-					return usageError(cmd, "%s", err)
+				if of, err = c.refs(cmd.Context()).any(given[0]); err != nil {
+					return misnamed(cmd, err)
 				}
 			}
 			cl, err := c.connect()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/archive"
@@ -127,11 +128,19 @@ func (c *CLI) archived(a *archive.Archive, path, name string) (net model.Network
 func (c *CLI) importNetwork(ctx context.Context, cl Client, a *archive.Archive, net model.Network,
 	timeout time.Duration) (err error) {
 	begin := c.Now()
-	_, err = cl.ApplyAll(ctx, []model.Document{{Network: net, Base: model.BaseNew}},
-		model.ApplyOptions{Owner: c.user(), Provisional: true})
+	if !strings.Contains(net.Name, "/") { // also where somebody else has one that is called so
+		refs := c.refs(ctx)
+		refs.known()
+		if refs.user != "" {
+			net.Name = refs.user + "/" + net.Name
+		}
+	}
+	made, err := cl.ApplyAll(ctx, []model.Document{{Network: net, Base: model.BaseNew}},
+		model.ApplyOptions{Owner: c.User(), Provisional: true})
 	if err != nil {
 		return wrap(ctx, cl, fmt.Errorf("nothing is imported: %w", err), ref{})
 	}
+	net.Name = made[0].Record.Network.Name
 	if err = c.fill(ctx, cl, a, net, timeout); err == nil {
 		err = cl.Keep(ctx, net.Name)
 	}

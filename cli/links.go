@@ -21,7 +21,7 @@ type target struct {
 }
 
 // byEnds is a link named by its ends, as files have it: NET/a -- b, NET/a:eth0 -- b:eth1.
-var byEnds = regexp.MustCompile(`^([^/\s]+)/(\S+)\s+--\s+(\S+)$`)
+var byEnds = regexp.MustCompile(`^([^/\s]*(?:/[^/\s:]+)?)/(\S+)\s+--\s+(\S+)$`)
 
 // joinDashes puts `NET/a -- b`, which a shell hands over in pieces, together again. Of these pieces Cobra has taken the
 // dashes for its own.
@@ -33,20 +33,25 @@ func joinDashes(cmd *cobra.Command, given []string) []string {
 }
 
 // targets finds elements and, with links, links by what people call them. It changes nothing.
-func targets(ctx context.Context, cl Client, given []string, links bool) ([]target, error) {
+func (c *CLI) targets(ctx context.Context, cl Client, given []string, links bool) ([]target, error) {
+	refs := c.refs(ctx)
 	found := make([]target, len(given))
 	for i, s := range given {
 		m := byEnds.FindStringSubmatch(s)
 		if m != nil && links {
-			name, err := linkByEnds(ctx, cl, m[1], m[2], m[3])
+			network, err := refs.network(m[1])
 			if err != nil {
 				return nil, err
 			}
-			found[i] = target{model.ID{Network: m[1], Element: name}, true}
+			name, err := linkByEnds(ctx, cl, network, m[2], m[3])
+			if err != nil {
+				return nil, err
+			}
+			found[i] = target{model.ID{Network: network, Element: name}, true}
 			continue
 		}
-		id, err := elementRef(s)
-		if err != nil && links {
+		id, err := refs.element(s)
+		if err != nil && links && exitCode(err) == ExitUsage {
 			err = usageError(nil, "%q is neither an element nor a link: NET/ELEMENT is expected, such as lab/r1, or "+
 				"NET/LINK, such as lab/r1--r2 or 'lab/r1 -- r2'", s)
 		}
@@ -148,7 +153,8 @@ func (c *CLI) actOnLink(ctx context.Context, cl Client, id model.ID, action mode
 
 // completeLinks offers a network's links once the network is typed.
 func (c *CLI) completeLinks(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
-	network, _, inside := strings.Cut(typed, "/")
+	network := within(ctx, cl, typed)
+	inside := network != ""
 	if !inside {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -27,7 +27,7 @@ answer came, 1 when none did.`,
 			"lab/h1 lab/h2",
 		Args: args(2, 2, "NET/A and NET/B or an address"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			from, err := elementRef(given[0])
+			from, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func (c *CLI) resolve(cmd *cobra.Command, from model.ID, target string, family m
 	to := model.ID{Network: from.Network, Element: target}
 	if strings.Contains(target, "/") {
 		var err error
-		if to, err = elementRef(target); err != nil {
+		if to, err = c.refs(cmd.Context()).element(target); err != nil {
 			return netip.Addr{}, err
 		}
 	}

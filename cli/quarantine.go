@@ -33,8 +33,9 @@ command, or by their policy when they attack (policy).`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
 			ids := make([]model.ID, len(given))
+			refs := c.refs(ctx)
 			for i, s := range given {
-				id, err := elementRef(s)
+				id, err := refs.element(s)
 				if err != nil {
 					return err
 				}
@@ -85,6 +86,11 @@ func (c *CLI) quarantineListCommand() *cobra.Command {
 				return err
 			}
 			of := strings.Join(given, "")
+			if of != "" {
+				if of, err = c.refs(cmd.Context()).network(of); err != nil {
+					return err
+				}
+			}
 			all, err := cl.Policies(cmd.Context(), of)
 			if err != nil {
 				return wrap(cmd.Context(), cl, err, ref{network: of})
@@ -124,7 +130,7 @@ func (c *CLI) quarantineCaptureCommand() *cobra.Command {
 		Args: args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) (err error) {
 			ctx := cmd.Context()
-			id, err := elementRef(given[0])
+			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {
 				return err
 			}
@@ -180,8 +186,9 @@ func (c *CLI) releaseCommand() *cobra.Command {
 				return err
 			}
 			var failures []error
+			refs := c.refs(ctx)
 			for _, s := range given {
-				id, err := elementRef(s)
+				id, err := refs.element(s)
 				if err != nil {
 					return err
 				}
@@ -230,7 +237,9 @@ is done to the element.`,
 			var of ref
 			if len(given) > 0 {
 				var err error
-				if of, err = parseRef(given[0]); err != nil || of.iface != "" {
+				if of, err = c.refs(ctx).any(given[0]); exitCode(err) == ExitRefused {
+					return err
+				} else if err != nil || of.iface != "" {
 					return usageError(cmd, "%q has no policy: NET or NET/ELEMENT is expected", given[0])
 				}
 			}

@@ -48,8 +48,19 @@ bounds of their own.
 				if who, ok := strings.CutPrefix(name, ownerWord+"/"); ok {
 					kind, name = model.QuotaOfOwner, who
 				}
-				if name == "" || strings.Contains(name, "/") || strings.Contains(name, "=") {
+				if name == "" || strings.Contains(name, "=") ||
+					kind == model.QuotaOfOwner && strings.Contains(name, "/") {
 					return usageError(cmd, "%q has no quota: NET or owner/NAME is expected", given[0])
+				}
+				if kind == model.QuotaOfNetwork {
+					var err error
+					refs := c.refs(ctx)
+					if _, err := refs.known().Find(name); err != nil && strings.Contains(name, "/") {
+						return usageError(cmd, "%q has no quota: NET or owner/NAME is expected", given[0])
+					}
+					if name, err = refs.network(name); err != nil {
+						return err
+					}
 				}
 			}
 			cl, err := c.connect()

@@ -32,7 +32,9 @@ attacks are an administrator's. These are lost, and the command says so.`,
 			if err != nil {
 				return err
 			}
-			request.Networks = given
+			if request.Networks, err = c.refs(ctx).networks(given); err != nil {
+				return err
+			}
 			result, err := cl.Recover(ctx, request)
 			if err != nil {
 				return wrap(ctx, cl, err, ref{})

@@ -37,9 +37,13 @@ as that file says.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			var of ref
 			var err error
+			refs := c.refs(cmd.Context())
 			ends := byEnds.FindStringSubmatch(given[0])
 			if ends == nil {
-				of, err = parseRef(given[0])
+				of, err = refs.any(given[0])
+			}
+			if exitCode(err) == ExitRefused {
+				return err
 			}
 			if err == nil && of.iface != "" {
 				err = fmt.Errorf("%q is an interface: what it has are its link's settings", given[0])
@@ -64,11 +68,15 @@ as that file says.`,
 				return err
 			}
 			if ends != nil {
-				name, err := linkByEnds(cmd.Context(), cl, ends[1], ends[2], ends[3])
+				network, err := refs.network(ends[1])
 				if err != nil {
 					return err
 				}
-				of = ref{network: ends[1], element: name}
+				name, err := linkByEnds(cmd.Context(), cl, network, ends[2], ends[3])
+				if err != nil {
+					return err
+				}
+				of = ref{network: network, element: name}
 			}
 			request := model.SetRequest{Object: of.element, Values: values, LoseFiles: loseFiles}
 			return c.set(cmd.Context(), cl, of, request, o, wait, timeout)
@@ -120,6 +128,8 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, request model.SetReque
 	if of.element != "" {
 		name = of.id().String()
 	}
+	// What is given away is called otherwise from now on.
+	of.network, result.Before.Network.Name = result.Record.Network.Name, result.Record.Network.Name
 	changes := plan.Diff(result.Before.Network, result.Record.Network)
 	if o.format == formatTable {
 		for _, change := range changes {
@@ -241,8 +251,8 @@ func objects(ctx context.Context, cl Client, network string) ([]string, error) {
 
 // completeObjects offers networks and, once one is typed, its elements and links.
 func (c *CLI) completeObjects(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
-	network, _, inside := strings.Cut(typed, "/")
-	if !inside {
+	network := within(ctx, cl, typed)
+	if network == "" {
 		return c.completeElements(ctx, cl, typed)
 	}
 	names, err := objects(ctx, cl, network)
@@ -262,7 +272,7 @@ func (c *CLI) completeSet(cmd *cobra.Command, given []string, typed string) ([]s
 	}
 	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string,
 		cobra.ShellCompDirective) {
-		of, err := parseRef(given[0])
+		of, err := c.refs(ctx).any(given[0])
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -151,7 +151,7 @@ func TestApplyTellsTheOwner(t *testing.T) {
 			}
 			return ""
 		}}
-		if got := c.user(); got != want {
+		if got := c.User(); got != want {
 			t.Errorf("%s: %q, want %q", env, got, want)
 		}
 	}

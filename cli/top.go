@@ -27,7 +27,11 @@ func (c *CLI) topCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, given []string) error {
 			of := ref{}
 			if len(given) > 0 {
-				of.network = given[0]
+				network, err := c.refs(cmd.Context()).network(given[0])
+				if err != nil {
+					return err
+				}
+				of.network = network
 			}
 			if interval < 100*time.Millisecond {
 				return usageError(cmd, "-d %s: 100ms or more is expected", interval)

@@ -58,6 +58,28 @@ func (c *CLI) trafficCommand() *cobra.Command {
 	return cmd
 }
 
+// resolve finds out which networks the pairs are of.
+func (p *trafficPlan) resolve(named *refs) error {
+	p.named = named
+	for i := range p.pairs {
+		for _, r := range []*ref{&p.pairs[i].from, &p.pairs[i].to} {
+			var err error
+			if r.network, err = named.network(r.network); err != nil {
+				return err
+			}
+		}
+		if pair := p.pairs[i]; pair.from.network != pair.to.network {
+			return usageError(nil, "%s", separate(pair))
+		}
+	}
+	return nil
+}
+
+func separate(pair trafficPair) error {
+	return fmt.Errorf("%s and %s are separate networks: nothing leads from one to the other", pair.from.network,
+		pair.to.network)
+}
+
 // traffic does what a plan says.
 func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
 	server, _, err := c.chosen()
@@ -68,6 +90,9 @@ func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
 		return c.trafficInside(ctx, p)
 	}
 	if err := needRoot(); err != nil {
+		return err
+	}
+	if err := p.resolve(c.refs(ctx)); err != nil {
 		return err
 	}
 	dirs := instance.NewDirs(c.Instance)

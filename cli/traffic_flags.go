@@ -129,6 +129,7 @@ type trafficPair struct{ from, to ref }
 
 // trafficPlan is a command line, understood and checked.
 type trafficPlan struct {
+	named *refs
 	*trafficFlags
 	mode      trafficMode
 	pairs     []trafficPair
@@ -199,8 +200,9 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 		return nil, nil
 	}
 	var refs []ref
+	typed := asTyped()
 	for _, s := range given {
-		r, err := parseRef(s)
+		r, err := typed.elementOrPort(s)
 		if err != nil || r.element == "" {
 			return nil, fmt.Errorf("%q is no element: NET/ELEMENT or NET/ELEMENT:IF is expected, such as lab/h1 or "+
 				"lab/r1:eth0", s)
@@ -217,9 +219,8 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 		if pair.from.id() == pair.to.id() {
 			return nil, fmt.Errorf("%s sends to itself: that passes no link", pair.from.id())
 		}
-		if pair.from.network != pair.to.network {
-			return nil, fmt.Errorf("%s and %s are separate networks: nothing leads from one to the other",
-				pair.from.network, pair.to.network)
+		if a, b := pair.from.network, pair.to.network; a != b && !strings.Contains(a+b, "/") {
+			return nil, separate(pair)
 		}
 		pairs = append(pairs, pair)
 	}

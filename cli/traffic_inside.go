@@ -88,6 +88,9 @@ func (c *CLI) trafficInside(ctx context.Context, p *trafficPlan) error {
 	if err != nil {
 		return err
 	}
+	if err := p.resolve(c.refs(ctx)); err != nil {
+		return err
+	}
 	pair := p.pairs[0]
 	r := insideReport{Format: results.Format, From: pair.from.id(), To: pair.to.id(), Streams: p.streams}
 	if r.Destination, err = c.insideAddress(ctx, cl, p); err != nil {

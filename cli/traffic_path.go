@@ -81,11 +81,12 @@ func (c *CLI) trafficPaths(ctx context.Context, p *trafficPlan, dirs instance.Di
 				return nil, err
 			}
 		}
-		from, err := findEndpoint(elements, pair.from, dirs)
+		key := p.named.key(pair.from.network)
+		from, err := findEndpoint(elements, pair.from, dirs, key)
 		if err != nil {
 			return nil, err
 		}
-		to, err := findEndpoint(elements, pair.to, dirs)
+		to, err := findEndpoint(elements, pair.to, dirs, key)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +105,7 @@ func (c *CLI) trafficPaths(ctx context.Context, p *trafficPlan, dirs instance.Di
 	return paths, nil
 }
 
-func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endpoint, error) {
+func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs, key string) (endpoint, error) {
 	view, err := findElement(elements, r.id())
 	if err != nil {
 		return endpoint{}, err
@@ -120,7 +121,7 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	case view.Element.Kind == model.Switch:
 		return e, failed("%s is a switch: it has no addresses to send from or to; name hosts or routers", e.id)
 	}
-	e.namespace = e.node.Namespace(e.id)
+	e.namespace = e.node.Namespace(model.ID{Network: key, Element: e.id.Element})
 	if _, err := os.Stat(e.namespace); err != nil {
 		return e, failed("%s is on node %s, and its namespace is not on this machine (%w): run this command there, "+
 			"with both elements there", e.id, view.Node, err)

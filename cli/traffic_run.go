@@ -105,7 +105,7 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 	}
 	for _, path := range t.paths {
 		for _, id := range []model.ID{path.From.ID, path.To.ID} {
-			t.groups = append(t.groups, elementGroups(cgroups, dirs, id.Network)...)
+			t.groups = append(t.groups, elementGroups(cgroups, dirs, p.named.key(id.Network))...)
 		}
 	}
 	slices.Sort(t.groups)

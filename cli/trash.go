@@ -86,8 +86,8 @@ is, and be stopped, and its ` + "`disk`" + ` not smaller. The disk that it has t
 gone, apply its file again first (with ` + "`node:`" + ` if it would get another place), stop the element, restore its
 disk, and start it.
 
-What was one owner's is not given to a network of that name that is another's. Administrators may do so with
---any-owner, which also gives back what was thrown away before nodes noted whose it was.`,
+What was one owner's is not given to a network that is another's by now. Administrators may do so with --any-owner, which
+also gives back what was thrown away before nodes noted whose it was.`,
 		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore " +
 			"lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
 		Args: args(1, -1, "NET/ELEMENT@TIME"),

@@ -219,6 +219,23 @@ func weaker(a, b Bandwidth) Bandwidth {
 	return a
 }
 
+// NameList are the networks that a caller may name, as the caller calls them.
+type NameList struct {
+	// User is whose own networks come first, Only that there are no others for the caller.
+	User     string          `json:"user,omitempty"`
+	Only     bool            `json:"only,omitempty"`
+	Networks []CalledNetwork `json:"networks"`
+}
+
+// CalledNetwork is what a network is called.
+type CalledNetwork struct {
+	Name  string `json:"name"` // what the caller calls it, and what answers call it
+	Owner string `json:"owner,omitempty"`
+	Title string `json:"title"`
+	// Key is its name within the instance: that of directories, devices and metrics. Owners are not told it.
+	Key string `json:"key,omitempty"`
+}
+
 // Whoami is who the manager takes a caller for.
 type Whoami struct {
 	Instance string `json:"instance"`

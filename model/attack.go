@@ -70,6 +70,8 @@ type PolicyRequest struct {
 // PolicyView tells which policy counts for an element.
 type PolicyView struct {
 	ID            ID           `json:"id"`
+	Owner         string       `json:"owner,omitempty"` // the network's, as Title is
+	Title         string       `json:"title,omitempty"`
 	Attack        AttackPolicy `json:"attack"`
 	Administrator bool         `json:"administrator,omitempty"` // it was set by one; else the file's, or the default
 	Quarantined   bool         `json:"quarantined,omitempty"`

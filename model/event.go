@@ -22,6 +22,9 @@ type Event struct {
 	// Network is the network that it happened to, or to a part of. It is empty for what concerns the platform, since
 	// nodes may have the names of networks.
 	Network string `json:"network,omitempty"`
+	// Owner and Title are the network's, as the manager knew them then.
+	Owner string `json:"owner,omitempty"`
+	Title string `json:"title,omitempty"`
 	// Reason is one CamelCase word for programs (ElementStarted, PortRestored, …); Message is for people.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`

@@ -2,7 +2,7 @@ package model
 
 import "strings"
 
-// ID names one element of one network: "net/element".
+// ID names one element of one network: "net/element". Where people call the network OWNER/TITLE, that is its name here.
 type ID struct {
 	Network string
 	Element string
@@ -16,11 +16,20 @@ func (id ID) String() string {
 }
 
 // MarshalText makes an ID one word in JSON, as a value and as a key.
-func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id ID) MarshalText() ([]byte, error) {
+	s := id.String()
+	if id.Element == "" && strings.Contains(s, "/") {
+		s += "/" // else it would be an element
+	}
+	return []byte(s), nil
+}
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText reads what MarshalText wrote. Elements' names have no slash in them.
 func (id *ID) UnmarshalText(b []byte) error {
-	id.Network, id.Element, _ = strings.Cut(string(b), "/")
+	*id = ID{Network: string(b)}
+	if at := strings.LastIndexByte(id.Network, '/'); at >= 0 {
+		id.Network, id.Element = id.Network[:at], id.Network[at+1:]
+	}
 	return nil
 }
 

@@ -21,7 +21,10 @@ import (
 // interface has its name. Its assignments are not: a link without prefixes, or an element without a node, gets them
 // from package resolve and from the embedding. These are stored beside it, in Assigned.
 type Network struct {
+	// Name is the network's key: no other network of the instance has it, and it never changes.
 	Name string `json:"name"`
+	// Title is what its owner calls it, as none of the owner's other networks. Where it is empty, that is the key.
+	Title string `json:"title,omitempty"`
 	// Owner is whose share the network counts towards. Where it is empty, who made the network counts (Record.Owner).
 	Owner string `json:"owner,omitempty"`
 	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.

@@ -94,7 +94,8 @@ func (n *NodeNetwork) Is(o *NodeNetwork) bool {
 	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
 		len(n.Names) == len(o.Names) && (len(n.Names) == 0 || &n.Names[0] == &o.Names[0]) && n.Outside == o.Outside &&
 		len(n.Edges) == len(o.Edges) && (len(n.Edges) == 0 || &n.Edges[0] == &o.Edges[0]) &&
-		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Seal == o.Seal && n.Slice == o.Slice
+		n.Name == o.Name && n.Index == o.Index && n.Title == o.Title && n.Owner == o.Owner &&
+		n.Seal == o.Seal && n.Slice == o.Slice
 }
 
 // Share has the state use the values of an earlier one wherever a network is the same in both. So what is told twice

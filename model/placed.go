@@ -10,7 +10,10 @@ import (
 type NodeNetwork struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
-	Owner string `json:"owner,omitempty"` // so that it is known should the store be lost
+	// Title is what its owner calls it; empty where that is the name. Owner is whose it is. Both are told so that they
+	// are known should the store be lost.
+	Title string `json:"title,omitempty"`
+	Owner string `json:"owner,omitempty"`
 	// Seal proves that the manager placed it on the node, for the case that the store is lost: see HeldNetwork.
 	Seal     string        `json:"seal,omitempty"`
 	Slice    Slice         `json:"slice,omitzero"`

@@ -7,8 +7,12 @@ import (
 
 // NetworkStatus is one network at a glance.
 type NetworkStatus struct {
-	Name      string `json:"name"`
-	Owner     string `json:"owner,omitempty"`
+	Name  string `json:"name"`
+	Owner string `json:"owner,omitempty"`
+	Title string `json:"title,omitempty"` // what its owner calls it
+	// Key is its name within the instance, that of directories, devices and metrics, if Name is what whoever asks calls
+	// it. Owners are not told it.
+	Key       string `json:"key,omitempty"`
 	Phase     Phase  `json:"phase"` // running when every element that shall run does, and every node is up to date
 	Message   string `json:"message,omitempty"`
 	Elements  int    `json:"elements"`
@@ -62,12 +66,17 @@ type NodeStatus struct {
 // ElementView is one element with its state, as `get elements` and `describe` show it.
 type ElementView struct {
 	ElementStatus
+	// Owner and Title are the network's.
+	Owner   string          `json:"owner,omitempty"`
+	Title   string          `json:"title,omitempty"`
 	Element ResolvedElement `json:"element"` // complete: addresses, MACs, far ends
 }
 
 // LinkStatus is one link with its state and counters.
 type LinkStatus struct {
 	Network string     `json:"network"`
+	Owner   string     `json:"owner,omitempty"` // the network's, as Title is
+	Title   string     `json:"title,omitempty"`
 	Link    Link       `json:"link"` // with the subnets that its ends are in, where it states none
 	VNI     uint32     `json:"vni"`
 	Paths   []LinkPath `json:"paths,omitempty"`

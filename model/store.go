@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,9 +94,10 @@ type HeldNetwork struct {
 	VNI      uint32 `json:"vni,omitempty"`   // the highest of its links'
 	Elements int    `json:"elements"`
 	Why      string `json:"why,omitempty"`
-	// Owner and Seal are what the node was told with it. A node that joined is believed only about networks that were
-	// placed on it. The seal shows that where the store does not know it: it covers the node, the name, the numbers and
-	// the owner.
+	// Title, Owner and Seal are what the node was told with it. A node that joined is believed only about networks that
+	// were placed on it. The seal shows that where the store does not know it: it covers the node, the name, the
+	// numbers and the owner. Nodes of earlier versions keep no titles, so that they are not in it: FitsKey shows them.
+	Title string `json:"title,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Seal  string `json:"seal,omitempty"`
 	// Cut are its elements that an administrator has in quarantine, as the node was told.
@@ -104,7 +106,8 @@ type HeldNetwork struct {
 
 // Held is what is told of a network that a node was told to have, if it holds it.
 func (n *NodeNetwork) Held() HeldNetwork {
-	h := HeldNetwork{Name: n.Name, Index: n.Index, Elements: len(n.Elements), Owner: n.Owner, Seal: n.Seal}
+	h := HeldNetwork{Name: n.Name, Index: n.Index, Elements: len(n.Elements), Title: n.Title,
+		Owner: n.Owner, Seal: n.Seal}
 	for i := range n.Elements {
 		for _, f := range n.Elements[i].Interfaces {
 			if f.Far != nil {
@@ -125,4 +128,12 @@ func (h *HeldNetwork) Sealed(node string) []string {
 type Deleted struct {
 	Index uint32    `json:"index"` // zero: of whatever index
 	Time  time.Time `json:"time"`
+	// Owner and Title are whose it was, and what it was called if that was not its key. Earlier versions noted neither.
+	Owner string `json:"owner,omitempty"`
+	Title string `json:"title,omitempty"`
+}
+
+// NetworkName is all that the network of that key was called.
+func (d *Deleted) NetworkName(key string) NetworkName {
+	return NetworkName{key, d.Owner, cmp.Or(d.Title, key)}
 }

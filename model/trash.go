@@ -7,7 +7,9 @@ type TrashItem struct {
 	ID      string `json:"id"` // NET/ELEMENT@TIME
 	Element ID     `json:"element"`
 	// Owner is whose the element was; empty where nobody noted it, as before nodes did.
-	Owner string    `json:"owner,omitempty"`
+	Owner string `json:"owner,omitempty"`
+	// Title is what the network was called, as far as that is remembered.
+	Title string    `json:"title,omitempty"`
 	Node  string    `json:"node"`
 	Time  time.Time `json:"time"`
 	Size  Bytes     `json:"size"` // what it takes of the node's disk

@@ -57,7 +57,7 @@ func (d Document) Network() model.Network { return d.net }
 
 func (ps *problems) checkNetwork() {
 	n := ps.net
-	if err := model.CheckName(n.Name); err != nil && !(ps.unknown != nil && ps.unknown.Name) {
+	if err := model.CheckReference(n.Name); err != nil && !(ps.unknown != nil && ps.unknown.Name) {
 		ps.network("network", "%v", err)
 	}
 	if err := n.Attack.Check(); err != nil {

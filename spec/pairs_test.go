@@ -155,7 +155,7 @@ var mistakes = map[string]mistake{
 	"fault twice":        {"{at: 20s, restart: r2}", "{at: 20s, restart: r2, stop: r3}", "it says two of these"},
 
 	// What makes no sense.
-	"network name":         {"network: lab\n", "network: l/ab\n", "name"},
+	"network name":         {"network: lab\n", "network: l/a/b\n", "no owner"},
 	"owner name":           {"owner: ann", "owner: a/nn", "owner"},
 	"pool small":           {"[10.0.0.0/8", "[192.0.2.0/31, 10.0.0.0/8", "is smaller than"},
 	"slice mode":           {"mode: strict", "mode: loose", `"loose" is unknown`},

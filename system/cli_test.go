@@ -226,7 +226,7 @@ func badFiles(t *testing.T, p *platform) {
 			[]string{":4", "10.0.0.300/30"}},
 		{"wrong MTU", head + "routers: [a, b]\nlinks:\n  - a -- b: {mtu: 20}\n", senseless, []string{":4", "20"}},
 		{"name for the kernel's", head + "routers: [lo]\n", senseless, []string{":2", "lo"}},
-		{"bad name", "network: no/slash\nrouters: [a]\n", senseless, []string{":1", "no/slash"}},
+		{"bad name", "network: no/slash/here\nrouters: [a]\n", senseless, []string{":1", "no/slash/here"}},
 		{"software unknown", head + "routers: {a: {software: quagga}}\n", senseless, []string{":2", "quagga", "frr"}},
 		{"expectation of nobody", head + "routers: [a]\nexpect: [a reaches nobody]\n", senseless,
 			[]string{":3", "nobody"}},

@@ -145,7 +145,16 @@ func (p *platform) namespace(network, element string) string {
 	if !ok {
 		p.t.Fatalf("there is no element %s/%s", network, element)
 	}
-	return p.dirs.Node(v.Node).Namespace(v.ID)
+	return p.dirs.Node(v.Node).Namespace(model.ID{Network: p.key(v.ID.Network), Element: element})
+}
+
+// key is what a network is called within the instance.
+func (p *platform) key(network string) string {
+	p.t.Helper()
+	if owner, title, owned := model.SplitReference(network); owned {
+		return keyOf(p, owner, title)
+	}
+	return network
 }
 
 // in runs a command in a network namespace.

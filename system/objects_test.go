@@ -51,8 +51,14 @@ func (p *platform) objects() map[string]object {
 	for _, path := range nodes {
 		devices(filepath.Base(filepath.Dir(path)), path)
 	}
+	keys := map[string]string{}
 	for _, e := range p.all() {
-		devices(e.ID.String(), p.dirs.Node(e.Node).Namespace(e.ID))
+		id := e.ID
+		if keys[id.Network] == "" {
+			keys[id.Network] = p.key(id.Network)
+		}
+		id.Network = keys[id.Network]
+		devices(e.ID.String(), p.dirs.Node(e.Node).Namespace(id))
 	}
 	var links []model.LinkStatus
 	if err := json.Unmarshal([]byte(p.run("get", "links", "-o", "json")), &links); err != nil {

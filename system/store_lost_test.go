@@ -39,7 +39,7 @@ func (p *platform) networkStatus(name string) (model.NetworkStatus, bool) {
 		p.t.Fatal(err)
 	}
 	for _, n := range all {
-		if n.Name == name {
+		if n.Name == name || n.Title == name {
 			return n, true
 		}
 	}

@@ -21,12 +21,13 @@ var version = "development"
 // newApp returns the command line of this process. app.Instance is the instance that --instance (--name of `up` and
 // `down`: app.AddNameAlias(cmd)) or POLYPLANE_INSTANCE names; it is set once a command runs.
 func newApp() *cli.CLI {
-	app := cli.New(func(name string) (cli.Client, error) {
-		return client.New(instance.NewDirs(name)).Patient(3 * time.Second), nil
+	var app *cli.CLI
+	app = cli.New(func(name string) (cli.Client, error) {
+		return client.New(instance.NewDirs(name)).Patient(3 * time.Second).Naming(app.User()), nil
 	})
 	app.ConnectServer = func(server string, token trust.Token) (cli.Client,
 		error) {
-		return client.NewUser(server, token), nil
+		return client.NewUser(server, token).Naming(""), nil
 	}
 	app.Version = version
 	app.Examples = examples.Files

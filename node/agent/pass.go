@@ -59,7 +59,8 @@ func newPlan(s *model.NodeState) plan {
 		p.quotas[n.Name], p.punts[n.Name] = quota, quota.Punts
 		for _, e := range n.Elements {
 			c, id := e.Control, model.ID{Network: n.Name, Element: e.Name}
-			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Owner: n.Owner, Element: e,
+			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Title: n.Title,
+				Owner: n.Owner, Element: e,
 				Names: n.Names, Outside: n.Outside})
 			p.order = append(p.order, id)
 			p.watched = append(p.watched, watchedOf(id, &e))

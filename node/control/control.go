@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -30,12 +31,18 @@ func Progress(ctx context.Context) {
 type Job struct {
 	ID      model.ID
 	Index   uint32 // the network's
+	Title   string // what its owner calls the network; empty where that is the ID's
 	Owner   string // whose the network is; empty where nobody is said to own it
 	Element model.NodeElement
 	// Names are the addresses by which the elements of the network know each other. Outside tells that there is a way
 	// out, where name servers are. Of another one nobody is restarted.
 	Names   []model.NamedAddresses
 	Outside bool
+}
+
+// Called is what the element is called inside: by its network's title.
+func (j *Job) Called() model.ID {
+	return model.ID{Network: cmp.Or(j.Title, j.ID.Network), Element: j.ID.Element}
 }
 
 // Driver makes elements. Apply takes everything that this driver shall have and may be repeated at any time: what is

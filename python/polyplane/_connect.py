@@ -24,6 +24,12 @@ DIAL_SECONDS = 10.0
 _TOKEN = re.compile(r"pp1\.[a-z2-7]{10}\.[a-z2-7]{26}\.([A-Za-z0-9_-]{43})")
 
 
+def user() -> str:
+    """Whose networks are one's own: the person who began the program, also behind sudo."""
+    env = os.environ.get
+    return env("SUDO_USER") or env("USER") or env("LOGNAME") or "root"
+
+
 class Connections:
     """Where the manager is; makes connections to it."""
 
@@ -34,8 +40,8 @@ class Connections:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request has beside its own."""
-        return {}
+        """What every request has beside its own: that networks are called as people call them."""
+        return {"Polyplane-Names": user()}
 
     def connection(self) -> http.client.HTTPConnection:
         """A new connection, which connects when it is first used."""
@@ -113,7 +119,7 @@ class Remote(Connections):
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": "Bearer " + self.token}
+        return super().headers | {"Authorization": "Bearer " + self.token}
 
     def connection(self) -> http.client.HTTPConnection:
         return _TLSConnection(self, self.context())

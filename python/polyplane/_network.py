@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -14,6 +13,7 @@ from . import _document as document
 from . import _types as types
 from . import _units as units
 from ._client import Client
+from ._connect import user
 from ._errors import Busy, CommandError, Conflict, NotFound, NotReady, PolyplaneError
 from ._nodes import Host, Link, Node, Router, Switch
 from ._topo import Topo
@@ -426,8 +426,7 @@ class Network:
             del self._first[name]
 
     def _apply(self) -> types.ApplyResult:
-        env = os.environ.get
-        owner = self._owner or env("SUDO_USER") or env("USER") or env("LOGNAME") or "root"
+        owner = self._owner or user()
         deadline = time.monotonic() + _AGENTS
         while True:
             try:
@@ -456,6 +455,8 @@ class Network:
     def _take(self, record: types.Record) -> None:
         """Notes what the manager has of the network now."""
         self._base, self._applied = record["revision"], record["network"]
+        # Where it is somebody else's, OWNER/NAME.
+        self.name = self.document["name"] = self._applied["name"]
 
     def _await_running(self, deadline: float, timeout: float) -> None:
         failed_since = 0.0

@@ -122,6 +122,13 @@ class BridgeID(TypedDict, total=False):
     priority: Required[int]
 
 
+class CalledNetwork(TypedDict, total=False):
+    key: str
+    name: Required[str]
+    owner: str
+    title: Required[str]
+
+
 class CheckRequest(TypedDict, total=False):
     mesh: bool
     neighbours: int
@@ -254,10 +261,12 @@ class ElementView(TypedDict, total=False):
     lastTold: int
     message: str
     node: Required[str]
+    owner: str
     packetTime: float
     phase: Required[str]
     quarantine: str
     restarts: int
+    title: str
     usage: "Usage"
 
 
@@ -271,10 +280,12 @@ class Event(TypedDict, total=False):
     network: str
     node: str
     object: Required[str]
+    owner: str
     reason: Required[str]
     seq: int
     severity: Required[str]
     time: Required[str]
+    title: str
 
 
 class EventUpdate(TypedDict, total=False):
@@ -524,8 +535,10 @@ class LinkStatus(TypedDict, total=False):
     lastTold: int
     link: Required["Link"]
     network: Required[str]
+    owner: str
     paths: list["LinkPath"]
     ports: list["PortStatus"]
+    title: str
     up: Required[bool]
     vni: Required[int]
 
@@ -545,6 +558,12 @@ class Mirror(TypedDict, total=False):
     link: Required[str]
 
 
+class NameList(TypedDict, total=False):
+    networks: Required[list["CalledNetwork"] | None]
+    only: bool
+    user: str
+
+
 class Network(TypedDict, total=False):
     attack: str
     edges: list["EdgeOfInternetMirror"]
@@ -556,6 +575,7 @@ class Network(TypedDict, total=False):
     owner: str
     pools: list[str]
     slice: "Slice"
+    title: str
     zeros: "Settings"
 
 
@@ -565,6 +585,7 @@ class NetworkStatus(TypedDict, total=False):
     deleting: bool
     elements: Required[int]
     failed: int
+    key: str
     links: Required[int]
     message: str
     modified: Required[str]
@@ -577,6 +598,7 @@ class NetworkStatus(TypedDict, total=False):
     running: Required[int]
     stopped: int
     suspended: int
+    title: str
     unknown: int
 
 
@@ -664,8 +686,10 @@ class PolicyView(TypedDict, total=False):
     administrator: bool
     attack: Required[str]
     id: Required[str]
+    owner: str
     quarantined: bool
     reason: str
+    title: str
 
 
 class Pong(TypedDict, total=False):
@@ -1008,6 +1032,7 @@ class TrashItem(TypedDict, total=False):
     owner: str
     size: Required[int]
     time: Required[str]
+    title: str
 
 
 class TrashList(TypedDict, total=False):

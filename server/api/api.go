@@ -50,7 +50,9 @@ func New(services Services) *Server {
 		images: services.Images,
 		proxy:  newProxy(services.Agents)}
 	s.guard = newGuard(services.Gate)
-	api := humago.New(s.guard, config())
+	c := config()
+	c.Transformers = append(c.Transformers, s.tell)
+	api := humago.New(s.guard, c)
 	s.userRoutes(api)
 	s.settingRoutes(api)
 	s.watchRoutes(api)

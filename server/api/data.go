@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -51,16 +52,31 @@ func (s *Server) dataRoutes(api huma.API) {
 	huma.Register(api, operation("restore-trash", http.MethodPost, "/trash/restore",
 		"Give disks out of the trash back to elements of their names, which must be stopped", "data"),
 		func(ctx context.Context, in *trashInput) (*struct{}, error) {
-			return nil, statusError(s.data.RestoreTrash(ctx, in.Body))
+			err := s.keyItems(ctx, &in.Body)
+			if err == nil {
+				err = s.data.RestoreTrash(ctx, in.Body)
+			}
+			return nil, statusError(err)
 		})
 	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty",
 		"Delete items of the trash for good; all, where none is named", "data"),
 		func(ctx context.Context, in *trashInput) (*struct{}, error) {
-			return nil, statusError(s.data.EmptyTrash(ctx, in.Body.Items))
+			err := s.keyItems(ctx, &in.Body)
+			if err == nil {
+				err = s.data.EmptyTrash(ctx, in.Body.Items)
+			}
+			return nil, statusError(err)
 		})
 	huma.Register(api, operation("recover", http.MethodPost, "/recover",
 		"Put networks that the store does not know together again, from what nodes were told to have", "data"),
 		func(ctx context.Context, in *recoverInput) (*body[model.RecoverResult], error) {
+			for i, reference := range in.Body.Networks {
+				key, err := s.guard.key(callerOf(ctx), reference)
+				if err != nil {
+					return nil, statusError(err)
+				}
+				in.Body.Networks[i] = key
+			}
 			r, err := s.data.Recover(ctx, in.Body)
 			return &body[model.RecoverResult]{r}, statusError(err)
 		})
@@ -75,4 +91,26 @@ type answered struct {
 func (a *answered) Write(b []byte) (int, error) {
 	a.begun = true
 	return a.ResponseWriter.Write(b)
+}
+
+// keyItems puts keys in the place of what whoever asks calls the networks of items of the trash.
+func (s *Server) keyItems(ctx context.Context, request *model.TrashRequest) error {
+	if len(request.Items) == 0 || callerOf(ctx).asker().Keys {
+		return nil
+	}
+	list, err := s.data.Trash(ctx)
+	if err != nil {
+		return err
+	}
+	names, of := s.namesOf(ctx), map[string]string{}
+	for _, i := range list.Items {
+		of[names.Of(i.ID, i.Element.Network)] = i.ID
+	}
+	request.Items = slices.Clone(request.Items)
+	for i, item := range request.Items {
+		if id, there := of[item]; there {
+			request.Items[i] = id
+		}
+	}
+	return nil
 }

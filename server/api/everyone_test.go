@@ -26,10 +26,10 @@ var whoMayUse = map[string]string{
 
 	"ping": "users", "whoami": "users", "substrate": "users", "substrate-links": "users", "nodes": "users",
 	"networks": "users", "elements": "users", "links": "users", "dump": "users", "events": "users", "quotas": "users",
-	"policies": "users", "images": "users", "trash": "users",
+	"policies": "users", "images": "users", "trash": "users", "names": "users",
 
 	"network": "root admin viewer owner", "logs": "root admin viewer owner", "running": "root admin viewer owner",
-	"fib": "root admin viewer owner", "trace": "root admin viewer owner",
+	"fib": "root admin viewer owner", "trace": "root admin viewer owner", "tree": "root admin viewer owner",
 
 	"files": "root admin owner", "put-files": "root admin owner", "keep": "root admin owner", "disk": "root admin owner",
 	"set": "root admin owner", "delete": "root admin owner", "check": "root admin owner", "faults": "root admin owner",

@@ -17,6 +17,10 @@ import (
 type Caller struct {
 	// Name is the user's or the node's; empty for root on this machine and for those who did not say.
 	Name string
+	// As is who root on this machine says to be; empty where it says nothing. Names tells that networks are to be
+	// called by their owners and titles, as people do, and not by their keys. An owner is never told keys.
+	As    string
+	Names bool
 	// Role is a user's; root of this machine is an admin.
 	Role model.Role
 	// Node is the node's that asks with its certificate; zero for users.
@@ -60,6 +64,7 @@ var needs = map[string]need{
 	"GET /v1/substrate/links": anyUser,
 	"GET /v1/nodes":           anyUser,
 	"GET /v1/networks":        anyUser,
+	"GET /v1/names":           anyUser,
 	"GET /v1/elements":        anyUser,
 	"GET /v1/links":           anyUser,
 	"GET /v1/dump":            anyUser,
@@ -87,10 +92,10 @@ var needs = map[string]need{
 	"GET /v1/networks/{network}/elements/{element}/exec":     useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/console":  useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/capture":  useNetwork,
-	"PUT /v1/networks/{network}":                             makeNetwork,
-	"PUT /v1/networks":                                       makeNetwork,
-	putImage:                                                 makeNetwork,
-	"DELETE /v1/images/{image}":                              makeNetwork, // the manager looks at whose they are
+	putNetwork:                  makeNetwork,
+	"PUT /v1/networks":          makeNetwork,
+	putImage:                    makeNetwork,
+	"DELETE /v1/images/{image}": makeNetwork, // the manager looks at whose they are
 
 	"POST /v1/networks/{network}/forget":  admin,
 	"PATCH /v1/networks/{network}/policy": admin,
@@ -141,12 +146,22 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 			return
 		}
 		caller, err := g.caller(r, asked == nothing)
+		if err == nil && caller.Role != "" {
+			var as string
+			if as, caller.Names = naming(r); r.TLS == nil {
+				caller.As = as
+			}
+			r = r.Clone(r.Context()) // its path and its query get keys
+			err = g.resolve(caller, pattern, r)
+		}
 		if err == nil {
 			err = g.permit(asked, caller, r)
 		}
+		ctx := context.WithValue(r.Context(), callerKey{}, caller)
+		ctx = context.WithValue(ctx, wordsKey{}, func(text string) string { return g.names(caller).Told(text) })
 		if err != nil {
 			noBody(w, r)
-			writeProblem(w, err)
+			writeProblem(w, inWords(ctx, err))
 			return
 		}
 		switch {
@@ -167,12 +182,11 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 				case <-r.Context().Done():
 				}
 				noBody(w, r)
-				writeProblem(w, err)
+				writeProblem(w, inWords(ctx, err))
 				return
 			}
 			defer leave()
 		}
-		ctx := context.WithValue(r.Context(), callerKey{}, caller)
 		if caller.Alive != nil {
 			var end func()
 			ctx, end = join(ctx, caller.Alive)

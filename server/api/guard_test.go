@@ -72,6 +72,18 @@ func (gate) Member(node trust.Node) (Caller, error) {
 
 func (gate) CutOff(id model.ID) bool { return id.Element == "cut" }
 
+func (gate) Names(owner string) (all []model.NetworkName) {
+	for _, is := range []model.NetworkName{{Key: "own", Owner: "user", Title: "own"}, {Key: "theirs", Owner: "other",
+		Title: "theirs"}} {
+		if owner == "" || is.Owner == owner {
+			all = append(all, is)
+		}
+	}
+	return all
+}
+
+func (gate) Left(string) []model.NetworkName { return nil }
+
 func (gate) Owned(owner string) map[string]time.Time {
 	if owner != "user" {
 		return nil
@@ -137,6 +149,7 @@ GET /v1/substrate                                          root admin owner view
 GET /v1/substrate/links                                    root admin owner viewer
 GET /v1/nodes                                              root admin owner viewer
 GET /v1/networks                                           root admin owner viewer
+GET /v1/names                                              root admin owner viewer
 GET /v1/elements                                           root admin owner viewer
 GET /v1/links                                              root admin owner viewer
 GET /v1/dump                                               root admin owner viewer

@@ -69,7 +69,7 @@ func (s *Server) imageRoutes(api huma.API) {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/json")
-		return json.NewEncoder(w).Encode(is)
+		return json.NewEncoder(w).Encode(s.told(r.Context(), is))
 	})
 	op = operation("node-image", http.MethodGet, "/nodes/{node}/images/{image}", "An image, for a node's agent",
 		"agents")
@@ -100,7 +100,7 @@ func (s *Server) stream(api huma.API, op huma.Operation, do func(http.ResponseWr
 	api.OpenAPI().AddOperation(&op)
 	s.guard.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
 		if err := do(w, r); err != nil {
-			writeProblem(w, err)
+			s.writeTold(w, r, err)
 		}
 	})
 }

@@ -175,9 +175,12 @@ func statusError(err error) error {
 // writeProblem answers a request that does not go through huma.
 func writeProblem(w http.ResponseWriter, err error) {
 	var m huma.StatusError
-	if !errors.As(statusError(err), &m) {
-		return
+	if errors.As(statusError(err), &m) {
+		writeDetail(w, m)
 	}
+}
+
+func writeDetail(w http.ResponseWriter, m huma.StatusError) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(m.GetStatus())
 	_ = huma.DefaultJSONFormat.Marshal(w, m) // the reader may have gone

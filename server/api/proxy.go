@@ -151,23 +151,25 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
 	to, err := reachAgent(r.Context(), p.agents, id)
 	if err != nil {
-		writeProblem(w, err)
+		writeProblem(w, inWords(r.Context(), err))
 		return
 	}
 	defer to.leave()
 	reverse := *p.reverse
-	reverse.ModifyResponse = func(answer *http.Response) error { return plain(answer, path.Base(r.URL.Path)) }
+	reverse.ModifyResponse = func(answer *http.Response) error {
+		return plain(answer, path.Base(r.URL.Path), wordsOf(r.Context()))
+	}
 	reverse.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 		if errors.Is(err, context.Canceled) {
 			return // the asker has gone
 		}
 		var strange *strangeAnswer
 		if errors.As(err, &strange) {
-			writeProblem(w, &Problem{Kind: kindStrange,
-				Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)})
+			writeProblem(w, inWords(r.Context(), &Problem{Kind: kindStrange,
+				Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)}))
 			return
 		}
-		writeProblem(w, to.silent(id, err))
+		writeProblem(w, inWords(r.Context(), to.silent(id, err)))
 	}
 	ctx := context.WithValue(r.Context(), reachedKey{}, to)
 	if Only(ctx) != "" {
@@ -197,7 +199,7 @@ var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "a
 
 // plain removes from an agent's answer what an agent has no business to send: cookies, redirections, other media types.
 // The client's program would take them for the manager's.
-func plain(answer *http.Response, kind string) error {
+func plain(answer *http.Response, kind string, said func(string) string) error {
 	header := http.Header{"X-Content-Type-Options": {"nosniff"}, "Cache-Control": {"no-store"}}
 	answer.Trailer = nil
 	switch status := answer.StatusCode; {
@@ -223,6 +225,7 @@ func plain(answer *http.Response, kind string) error {
 			problem = ProblemDetail{Detail: model.Shorten(strings.ToValidUTF8(strings.TrimSpace(string(words)), ""),
 				1000)}
 		}
+		problem.Detail = said(problem.Detail)
 		problem.Status, problem.Title = status, http.StatusText(status)
 		if words, err = json.Marshal(&problem); err != nil {
 			return err

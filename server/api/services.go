@@ -110,6 +110,10 @@ type Gate interface {
 	Member(node trust.Node) (Caller, error)
 	// Allowed is what a user who is an owner may have.
 	Allowed(user string) model.Quota
+	// Names are all that the networks of an owner are called, or all networks if owner is empty; Left those of which
+	// only something is left.
+	Names(owner string) []model.NetworkName
+	Left(owner string) []model.NetworkName
 	// Owned are an owner's networks, with when they were made.
 	Owned(owner string) map[string]time.Time
 	// CutOff tells whether an administrator, or an administrator's policy, has put an element into quarantine.

@@ -95,6 +95,11 @@ func (s *Server) userRoutes(api huma.API) {
 			d, err := s.dump(ctx, "", Parts{Networks: true})
 			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
 		})
+	huma.Register(api, operation("names", http.MethodGet, "/names",
+		"What the networks are called that the caller may name", "networks"),
+		func(ctx context.Context, _ *struct{}) (*body[model.NameList], error) {
+			return &body[model.NameList]{s.nameList(ctx)}, nil
+		})
 	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}",
 		"Everything stored of a network", "networks"),
 		func(_ context.Context, in *NetworkPath) (*body[model.Record], error) {

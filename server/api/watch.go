@@ -42,9 +42,10 @@ func (s *Server) watchRoutes(api huma.API) {
 				if err != nil {
 					return nil, statusError(err)
 				}
+				told := s.told(ctx, d)
 				return &huma.StreamResponse{Body: func(c huma.Context) {
 					c.SetHeader("Content-Type", "application/json")
-					_ = json.NewEncoder(c.BodyWriter()).Encode(d) // the reader may have gone
+					_ = json.NewEncoder(c.BodyWriter()).Encode(told) // the reader may have gone
 				}}, nil
 			}
 			if _, err := s.dump(ctx, in.Network, Parts{}); err != nil {
@@ -69,7 +70,8 @@ func (s *Server) watchDump(network string, l *lines) {
 		if err != nil {
 			return // the network has gone
 		}
-		if !l.value(model.DumpUpdate{Dump: &d}) || !l.wait(changed) {
+		if told, ok := s.told(l.ctx, d).(model.Dump); !ok || !l.value(model.DumpUpdate{Dump: &told}) ||
+			!l.wait(changed) {
 			return
 		}
 		pause.Reset(dumpPause)
@@ -84,12 +86,13 @@ func (s *Server) watchDump(network string, l *lines) {
 func (s *Server) watchEvents(since int64, follow bool, l *lines) {
 	for {
 		events, more := s.views.Events(since)
-		sees := s.sees(l.ctx)
+		sees, names := s.sees(l.ctx), s.namesOf(l.ctx)
 		for i := range events {
 			if since = events[i].Seq; !sees(&events[i]) {
 				continue
 			}
-			if !l.buffer(model.EventUpdate{Event: &events[i]}) {
+			told := tellEvent(names, &events[i])
+			if !l.buffer(model.EventUpdate{Event: &told}) {
 				return
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
@@ -106,6 +107,10 @@ func (g *gate) checkToken(request model.TokenRequest) error {
 		err := checkOwner(request.User)
 		if request.User == model.EveryOwner {
 			err = fmt.Errorf("%q stands for every owner (`polyplane quota`); choose another name", request.User)
+		}
+		if strings.ContainsAny(request.User, "/:") {
+			err = fmt.Errorf("the name %q has / or : in it, and users' networks are called OWNER/NETWORK; choose "+
+				"another name", request.User)
 		}
 		if err != nil {
 			return api.Invalid("the token is not made", err)

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,29 @@ import (
 // is neither stored nor sent. The Base in each document counts, not the one in the options.
 func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	options model.ApplyOptions) ([]model.ApplyResult, error) {
+	// As it is after a restart; only metrics are accepted at any time.
+	options.Owner = strings.ToValidUTF8(options.Owner, "?")
+	for left := renamings; ; left-- {
+		of, err := newNamer(m).name(ctx, documents, options.Owner)
+		if err != nil {
+			return nil, err
+		}
+		results, err := m.applyNamed(ctx, of, options)
+		if !errors.Is(err, errRenamed) || left == 0 {
+			return results, of.told(err)
+		}
+	}
+}
+
+// renamings is how often an apply begins again since networks of its documents' names came or went meanwhile.
+const renamings = 5
+
+var errRenamed = api.Conflict("networks of these names come and go at the same time; try again")
+
+// applyNamed is Apply for documents of which it is known what networks they are of.
+func (m *Manager) applyNamed(ctx context.Context, of named,
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
+	documents := of.documents
 	if len(documents) > store.MaxTogether {
 		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together",
 			len(documents), store.MaxTogether))
@@ -31,13 +55,16 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	if err != nil {
 		return nil, err
 	}
-	// As it is after a restart; only metrics are accepted at any time.
-	options.Owner = strings.ToValidUTF8(options.Owner, "?")
 	networks := make([]model.Network, len(documents))
 	fitted := make([][]string, len(documents)) // notes
 	drafts, drawnFrom := make([]*admission.Draft, len(documents)), make([]*network, len(documents))
 	var others []model.Record
 	look := func() (situations []*network, err error) {
+		if now, err := newNamer(m).name(ctx, of.given, options.Owner); err != nil {
+			return nil, err
+		} else if !now.same(&of) {
+			return nil, errRenamed
+		}
 		situations, others, err = m.situations(documents)
 		if err == nil && only != "" {
 			err = checkOnly(only, documents, situations)
@@ -53,7 +80,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 			}
 			drawnFrom[i] = situations[i]
 			var err error
-			if drafts[i], fitted[i], err = m.drawFitting(d.Network, situations[i], options.Owner); err != nil {
+			if drafts[i], fitted[i], err = m.drawFitting(d.Network, situations[i], of.owners[i]); err != nil {
 				refusals[d.Network.Name] = err
 			}
 		}

@@ -170,7 +170,8 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 		for i := range n.resolved.Elements {
 			e := &n.resolved.Elements[i]
 			o := n.record.Overrides[e.Name]
-			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name},
+			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name}, Owner: n.record.WhoseItIs(),
+				Title:       n.record.Network.Called(),
 				Quarantined: o.Quarantined, Reason: o.Reason}
 			if !v.Quarantined && m.nodes.keepsCut(n, e.Name) {
 				v.Quarantined, v.Reason = true, keptCut

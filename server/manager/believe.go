@@ -68,6 +68,9 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	r.Underlay = fewUses(r.Underlay, maxUnderlay)
 	r.Held = slices.DeleteFunc(r.Held, func(h model.HeldNetwork) bool { return model.CheckName(h.Name) != nil })
 	for i := range r.Held {
+		if h := &r.Held[i]; !model.FitsKey(h.Name, h.Title) {
+			h.Title = ""
+		}
 		r.Held[i].Why = model.Shorten(r.Held[i].Why, maxToldText)
 		r.Held[i].Cut = slices.DeleteFunc(r.Held[i].Cut, func(name string) bool { return model.CheckName(name) != nil })
 	}

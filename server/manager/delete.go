@@ -130,29 +130,31 @@ func (n *node) has(network string) bool {
 func (m *Manager) forget(ctx context.Context, name, message string, now bool) error {
 	m.mu.RLock()
 	n := m.networks[name]
-	index := n.record.Assigned.Index
+	was := model.Deleted{Index: n.record.Assigned.Index, Owner: n.record.WhoseItIs(), Title: n.record.Network.Title}
 	if n.damaged != nil {
-		index = n.damaged.Index
+		was.Index = n.damaged.Index
 	}
 	m.mu.RUnlock()
-	revision, err := m.store.Delete(context.WithoutCancel(ctx), name, index)
+	revision, err := m.store.Delete(context.WithoutCancel(ctx), name, was)
 	if err != nil {
 		return storeProblem(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deleted[name] = model.Deleted{Index: index, Time: time.Now()}
+	was.Time = time.Now()
+	m.deleted[name] = was
 	held := n.damaged != nil
 	if n.end != nil {
 		n.end()
 	}
-	delete(m.networks, name)
 	m.networkEvent(model.Info, name, "NetworkDeleted", message, "")
+	delete(m.networks, name)
 	if held { // the nodes learn that nothing holds them any longer
 		m.advance(revision)
 		for _, on := range m.nodes {
 			if is := on.beside[name]; is.elements > 0 {
-				on.letsGo(model.HeldNetwork{Name: name, Index: index, VNI: n.damaged.VNI, Elements: is.elements}, now)
+				on.letsGo(model.HeldNetwork{Name: name, Index: was.Index, VNI: n.damaged.VNI,
+					Elements: is.elements}, now)
 			} else {
 				on.goneFrom(name, now)
 			}

@@ -77,11 +77,19 @@ func (e *news) event(severity model.Severity, object, reason, message, node stri
 	e.touch()
 }
 
-// networkEvent records something about a network or a part of it. Its owner sees that.
-func (e *news) networkEvent(severity model.Severity, object, reason, message, node string) {
-	e.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
-		Message: message, Node: node})
-	e.touch()
+// networkEvent records something about a network or a part of it. Its owner sees that. The caller holds the lock.
+func (k *known) networkEvent(severity model.Severity, object, reason, message, node string) {
+	e := model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
+		Message: message, Node: node}
+	k.sign(&e)
+	k.add(e)
+	k.touch()
+}
+
+// sign enters whose an event's network is, and what it is called. The caller holds the lock.
+func (k *known) sign(e *model.Event) {
+	is := k.nameOf(e.Network)
+	e.Owner, e.Title = is.Owner, is.Title
 }
 
 // touch tells watchers that something they see has changed. Who has changed it still holds the lock that guards it, so

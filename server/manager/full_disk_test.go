@@ -51,14 +51,15 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	atk := f.keyOf(t, "bob", "atk")
 	fillDisk(t, disk)
 
 	act := func(ctx context.Context, element string, action model.Action) error {
-		_, err := m.Act(ctx, model.ID{Network: "atk", Element: element}, action)
+		_, err := m.Act(ctx, model.ID{Network: atk, Element: element}, action)
 		return err
 	}
 	set := func(ctx context.Context, object, key, value string) error {
-		_, err := m.Set(ctx, "atk", model.SetRequest{Object: object,
+		_, err := m.Set(ctx, atk, model.SetRequest{Object: object,
 			Values: []model.Assignment{{Key: key, Value: value}}})
 		return err
 	}
@@ -87,7 +88,7 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 		}
 	}
 	for _, element := range []string{"", "r4"} {
-		if _, err := m.SetPolicy(t.Context(), "atk", model.PolicyRequest{Element: element,
+		if _, err := m.SetPolicy(t.Context(), atk, model.PolicyRequest{Element: element,
 			Attack: model.AttackQuarantine}); err != nil {
 			t.Errorf("policy of %q: %v", element, err)
 		}
@@ -99,7 +100,7 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 	if _, err := m.RevokeToken(t.Context(), "x"); err != nil {
 		t.Errorf("token: %v", err)
 	}
-	if err := m.Delete(bob, "atk", false); err != nil {
+	if err := m.Delete(bob, atk, false); err != nil {
 		t.Error(err)
 	}
 	// All of it is in the store, the mark that the network goes and the administrator's policy included.
@@ -115,7 +116,7 @@ func TestFullDiskStopsNobodyWhoStops(t *testing.T) {
 		t.Fatal(err, damaged)
 	}
 	for _, r := range records {
-		if o := r.Overrides; r.Network.Name == "atk" && !(r.Deleting && o["r1"].Stopped && o["r2"].Suspended &&
+		if o := r.Overrides; r.Network.Called() == "atk" && !(r.Deleting && o["r1"].Stopped && o["r2"].Suspended &&
 			o["r3"].Quarantined && r.Policies[""] == model.AttackQuarantine) {
 			t.Errorf("stored is %+v, deleting %v", o, r.Deleting)
 		}

@@ -216,7 +216,8 @@ func (k *known) unknownHeld() []string {
 
 // heldStatus sums up a network that the store does not know. The caller holds the lock.
 func (k *known) heldStatus(name string) model.NetworkStatus {
-	s := model.NetworkStatus{Name: name, Phase: model.PhaseHeld}
+	is := k.nameOf(name)
+	s := model.NetworkStatus{Name: name, Owner: is.Owner, Title: is.Title, Phase: model.PhaseHeld}
 	on := k.nodes.heldOn(name)
 	s.Nodes = slices.Sorted(maps.Keys(on))
 	for _, node := range s.Nodes {
@@ -279,10 +280,13 @@ func (m *Manager) forgetHeld(ctx context.Context, name string, now bool) error {
 	if len(on) == 0 {
 		return api.NotFound("no node holds anything of a network %s that this store does not know", name)
 	}
-	revision := int64(0)
+	revision, was := int64(0), model.Deleted{}
 	if !known {
 		var err error
-		if revision, err = m.store.Bury(context.WithoutCancel(ctx), name, 0); err != nil {
+		for _, h := range on {
+			was.Owner, was.Title = h.Owner, h.Title
+		}
+		if revision, err = m.store.Bury(context.WithoutCancel(ctx), name, was); err != nil {
 			return storeProblem(err)
 		}
 	}
@@ -290,7 +294,7 @@ func (m *Manager) forgetHeld(ctx context.Context, name string, now bool) error {
 	defer m.mu.Unlock()
 	m.advance(revision)
 	if !known {
-		m.deleted[name] = model.Deleted{}
+		m.deleted[name] = was
 	}
 	for node, h := range on {
 		n := m.nodes[node]

@@ -129,7 +129,7 @@ func TestImagesOfNetworks(t *testing.T) {
 		t.Errorf("what is used is removed: %v", err)
 	}
 	// A network that is gone uses nothing, and what has no name then goes by itself.
-	for _, name := range []string{"lab", "anns"} {
+	for _, name := range []string{"lab", f.keyOf(t, "ann", "anns")} {
 		if err := f.Delete(t.Context(), name, true); err != nil {
 			t.Fatal(err)
 		}

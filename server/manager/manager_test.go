@@ -118,6 +118,18 @@ func (f *fixture) desired(t testing.TB, node string) model.NodeState {
 	return *u.State
 }
 
+// keyOf is the key of an owner's network.
+func (f *fixture) keyOf(t testing.TB, owner, title string) string {
+	t.Helper()
+	for _, is := range f.Names(owner) {
+		if is.Title == title {
+			return is.Key
+		}
+	}
+	t.Fatalf("%s has no network %s", owner, title)
+	return ""
+}
+
 // obey reports that the node has made its desired state so.
 func (f *fixture) obey(t testing.TB, node string, phases map[string]model.Phase) {
 	t.Helper()

@@ -143,18 +143,18 @@ func same(a, b model.Record) bool {
 }
 
 // tellMoves emits an event for each element that a change has placed on another node. The caller holds the lock.
-func (e *news) tellMoves(old, next *model.Record) {
+func (k *known) tellMoves(old, next *model.Record) {
 	for i := range next.Network.Elements {
 		id := model.ID{Network: next.Network.Name, Element: next.Network.Elements[i].Name}
 		from, to := old.Assigned.Placement.Elements[id.Element], next.Assigned.Placement.Elements[id.Element]
 		if from != "" && from != to {
-			e.networkEvent(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
+			k.networkEvent(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
 		}
 	}
 }
 
 // tellLinks emits an event for each link that a change has stopped or started. The caller holds the lock.
-func (e *news) tellLinks(old, next *model.Record) {
+func (k *known) tellLinks(old, next *model.Record) {
 	was := make(map[string]bool, len(old.Network.Links))
 	for i := range old.Network.Links {
 		was[old.Network.Links[i].Name] = old.Network.Links[i].State == model.LinkDown
@@ -164,10 +164,10 @@ func (e *news) tellLinks(old, next *model.Record) {
 		down := l.State == model.LinkDown
 		switch before, there := was[l.Name]; {
 		case down && !before:
-			e.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStopped",
+			k.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStopped",
 				"is stopped: "+linkEnds(l)+" have no carrier, and nothing passes", "")
 		case !down && before && there:
-			e.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStarted",
+			k.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStarted",
 				"is started: "+linkEnds(l)+" have their carrier back", "")
 		}
 	}

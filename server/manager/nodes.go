@@ -149,6 +149,7 @@ func (m *Manager) Report(r model.Report) error {
 		ev.Node, ev.Network = n.Name, ""
 		if !n.itself(ev.Object) {
 			ev.Network = networkOf(ev.Object)
+			m.sign(&ev)
 		}
 		m.add(ev)
 	}

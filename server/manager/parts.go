@@ -161,7 +161,8 @@ func (ns nodes) linkStatus(n *network, l model.Link) model.LinkStatus {
 	if len(l.Prefixes) == 0 {
 		l.Prefixes = n.subnets(l)
 	}
-	s := model.LinkStatus{Network: n.record.Network.Name, Link: l, VNI: n.record.Assigned.Links[l.Name].VNI,
+	s := model.LinkStatus{Network: n.record.Network.Name, Owner: n.record.WhoseItIs(),
+		Title: n.record.Network.Called(), Link: l, VNI: n.record.Assigned.Links[l.Name].VNI,
 		Paths: n.record.Assigned.Placement.Links[l.Name]}
 	up := 0
 	for _, end := range l.Ends {

@@ -25,7 +25,7 @@ func (k *known) makeParts(r model.Record, resolved model.Resolved,
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {
-			nn.Owner = r.WhoseItIs()
+			nn.Title, nn.Owner = r.Network.Title, r.WhoseItIs()
 			if err := k.seal(node, &nn, substrate); err != nil {
 				return nil, err
 			}

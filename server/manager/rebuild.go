@@ -37,7 +37,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 		part := parts[node]
 		switch {
 		case as.Index == 0:
-			as.Index, net.Slice, net.Owner = part.Index, part.Slice, part.Owner
+			as.Index, net.Slice, net.Title, net.Owner = part.Index, part.Slice, part.Title, part.Owner
 		case as.Index != part.Index:
 			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are two "+
 				"networks of one name", node, part.Index, as.Index)

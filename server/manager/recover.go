@@ -65,6 +65,9 @@ func (k *known) believedParts(states map[string]model.NodeState) (parts map[stri
 				unproven = append(unproven, model.Shorten(n.Name, model.MaxName))
 				continue
 			}
+			if !model.FitsKey(n.Name, n.Title) {
+				n.Title = ""
+			}
 			if parts[n.Name] == nil {
 				parts[n.Name] = map[string]model.NodeNetwork{}
 			}
@@ -117,6 +120,9 @@ func (k *known) recovered(name string, parts map[string]model.NodeNetwork, other
 	if err := collides(&r.record, records); err != nil {
 		return nil, nil, err
 	}
+	if err := titled(&r.record, records); err != nil {
+		return nil, nil, err
+	}
 	if !r.same() && !changed {
 		return nil, r.notes, fmt.Errorf("%s of it would not be exactly as they are; --changed takes it in all the same",
 			counts(len(r.notes), "element"))
@@ -141,6 +147,17 @@ func (k *known) recovered(name string, parts map[string]model.NodeNetwork, other
 		message: fmt.Sprintf("was put together again from what %s was told: %s",
 			shorten(slices.Sorted(maps.Keys(parts))),
 			counts(len(r.record.Network.Elements), "element"))}, notes, nil
+}
+
+// titled says whether a network's owner has another one of its title.
+func titled(r *model.Record, others []model.Record) error {
+	is := r.NetworkName()
+	for i := range others {
+		if o := others[i].NetworkName(); o.Owner == is.Owner && o.Title == is.Title {
+			return fmt.Errorf("user %s has another network %s by now: delete that one first", is.Owner, is.Title)
+		}
+	}
+	return nil
 }
 
 // collides says whether a network has numbers of another one, and which.

@@ -159,7 +159,8 @@ func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 				continue
 			}
 		}
-		v := model.PolicyView{ID: r.ID, Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "",
+		v := model.PolicyView{ID: r.ID, Owner: r.Owner, Title: m.nameOf(r.ID.Network).Title,
+			Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "",
 			Quarantined: r.Quarantined}
 		if r.Quarantined {
 			v.Reason = r.Reason + " (kept: user " + r.Owner + " has deleted it)"

@@ -73,6 +73,11 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		return result, err
 	}
 	next.Set = marks
+	if is := next.NetworkName(); is.Owner != old.record.WhoseItIs() {
+		if err := m.checkTitle(is); err != nil {
+			return result, err
+		}
+	}
 	result = model.SetResult{Record: next, Before: old.record, Changed: !same(old.record, next)}
 	if !result.Changed && equalSettings(marks, old.record.Set) {
 		result.Record = old.record

@@ -78,7 +78,8 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 			for i := range n.resolved.Elements {
 				e := n.resolved.Elements[i]
 				d.Elements = append(d.Elements,
-					model.ElementView{ElementStatus: m.nodes.elementStatus(n, e.Name), Element: e})
+					model.ElementView{ElementStatus: m.nodes.elementStatus(n, e.Name), Owner: n.record.WhoseItIs(),
+						Title: n.record.Network.Called(), Element: e})
 			}
 		}
 		if parts.Links {
@@ -100,6 +101,7 @@ func (k *known) networkStatus(n *network) model.NetworkStatus {
 	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
 		Links: len(n.resolved.Links), Nodes: slices.Sorted(maps.Keys(placedOn(*r))), Revision: r.Revision,
 		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting, Owner: r.WhoseItIs(),
+		Title:       r.Network.Called(),
 		Provisional: r.Provisional}
 	var failure, waiting string
 	wanted := 0

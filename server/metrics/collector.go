@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -89,7 +90,7 @@ func (e emitter) network(n *model.NetworkStatus) {
 	for _, p := range phases {
 		e.gauge(networkPhaseDesc, is(n.Phase == p), n.Name, string(p))
 	}
-	e.gauge(networkInfoDesc, 1, n.Name, n.Owner)
+	e.gauge(networkInfoDesc, 1, n.Name, n.Owner, cmp.Or(n.Title, n.Name))
 	e.gauge(networkElementsDesc, float64(n.Elements), n.Name)
 	e.gauge(networkLinksDesc, float64(n.Links), n.Name)
 }

@@ -26,8 +26,8 @@ var (
 var (
 	networkPhaseDesc = describe("network_phase", "1 for the phase that the network is in, 0 for the others.",
 		"network", "phase")
-	networkInfoDesc = describe("network_info", "Always 1; the labels tell whose the network is.", "network",
-		"owner")
+	networkInfoDesc = describe("network_info", "Always 1; the labels tell whose the network is, and what its owner "+
+		"calls it.", "network", "owner", "title")
 	networkElementsDesc = describe("network_elements", "Elements of the network.", "network")
 	networkLinksDesc    = describe("network_links", "Virtual links of the network.", "network")
 )

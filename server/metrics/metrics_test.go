@@ -88,7 +88,7 @@ func TestExposition(t *testing.T) {
 		`polyplane_info{instance_name="test",store="embedded"} 1`,
 		`polyplane_store_used_bytes 524288`,
 		`polyplane_events_total{reason="NodeReady",severity="info"} 3`,
-		`polyplane_network_info{network="lab",owner="who \"knows\""} 1`,
+		`polyplane_network_info{network="lab",owner="who \"knows\"",title="lab"} 1`,
 		`polyplane_network_phase{network="lab",phase="running"} 1`,
 		`polyplane_network_phase{network="lab",phase="failed"} 0`,
 		`polyplane_node_cpu_capacity_cores{node="n1"} 2`,

@@ -222,11 +222,11 @@ func TestDeletionWhoseAnswerWasLost(t *testing.T) {
 	}
 	kv := s.kv
 	s.kv = &failingKV{KV: kv, left: 0, late: true}
-	if _, err := s.Delete(t.Context(), "net", 0); !errors.Is(err, errKilled) {
+	if _, err := s.Delete(t.Context(), "net", model.Deleted{}); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
 	s.kv = kv
-	if _, err := s.Delete(t.Context(), "net", 0); err != nil {
+	if _, err := s.Delete(t.Context(), "net", model.Deleted{}); err != nil {
 		t.Fatal("the second attempt:", err)
 	}
 	if _, err := s.Put(t.Context(), record("net", 1, 2)); err != nil {

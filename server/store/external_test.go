@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // TestExternalCluster speaks to an etcd over a socket, as a cluster of somebody else's.
@@ -114,7 +116,7 @@ func TestOlderCopyIsNoticed(t *testing.T) {
 		"a look":   func() error { return s.Look(t.Context()) },
 		"a write":  func() error { return put("third") },
 		"a load":   func() error { _, _, _, err := s.Load(t.Context()); return err },
-		"a delete": func() error { _, err := s.Delete(t.Context(), "first", 1); return err },
+		"a delete": func() error { _, err := s.Delete(t.Context(), "first", model.Deleted{Index: 1}); return err },
 	}
 	for what, look := range looks {
 		if err := look(); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), "older copy") {

@@ -91,19 +91,20 @@ const (
 func (s *Store) deletedKey(network string) string { return s.prefix + "deleted/" + network }
 
 // bury notes that a network was deleted.
-func (s *Store) bury(network string, index uint32) clientv3.Op {
-	b, err := json.Marshal(model.Deleted{Index: index, Time: time.Now().UTC()})
+func (s *Store) bury(network string, d model.Deleted) clientv3.Op {
+	d.Time = time.Now().UTC()
+	b, err := json.Marshal(d)
 	if err != nil {
-		panic(err) // it is a number and a time
+		panic(err) // it is a number, a time and two names
 	}
 	return clientv3.OpPut(s.deletedKey(network), string(b))
 }
 
 // Bury notes that nodes must remove whatever they have of a network that the store does not know.
-func (s *Store) Bury(ctx context.Context, network string, index uint32) (int64, error) {
+func (s *Store) Bury(ctx context.Context, network string, d model.Deleted) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, err := s.kv.Do(ctx, s.bury(network, index))
+	resp, err := s.kv.Do(ctx, s.bury(network, d))
 	if err != nil {
 		return 0, s.explain("note that network "+network+" is deleted", err)
 	}

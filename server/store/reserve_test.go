@@ -115,7 +115,7 @@ func TestUrgentWritesHaveAReserve(t *testing.T) {
 			load(t, s)
 			must("an administrator's, after a start on a full disk", put(administrator))
 			equal(t, load(t, s)["a"], record("a", revision, 3))
-			if _, err := s.Delete(t.Context(), "a", 1); err != nil {
+			if _, err := s.Delete(t.Context(), "a", model.Deleted{Index: 1}); err != nil {
 				t.Fatal("deletions are never refused:", err)
 			}
 			for n := range 101 {

@@ -184,14 +184,14 @@ func (s *Store) chunkKey(network, write string, i int) string {
 
 // Delete forgets a network and returns the store's revision. A network that is not there is no error.
 //
-// That it was deleted, and had this index, is kept.
-func (s *Store) Delete(ctx context.Context, name string, index uint32) (int64, error) {
+// That it was deleted, its index, and whose it was, are kept.
+func (s *Store) Delete(ctx context.Context, name string, was model.Deleted) (int64, error) {
 	s.makeRoom()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return patiently(ctx, func() (int64, error) {
 		for {
-			revision, again, err := s.delete(ctx, name, index)
+			revision, again, err := s.delete(ctx, name, was)
 			if !again {
 				return revision, err
 			}
@@ -207,7 +207,7 @@ func (s *Store) makeRoom() {
 }
 
 // delete tells whether it is worth trying again.
-func (s *Store) delete(ctx context.Context, name string, index uint32) (revision int64, again bool, err error) {
+func (s *Store) delete(ctx context.Context, name string, was model.Deleted) (revision int64, again bool, err error) {
 	key := s.pointerKey(name)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -216,7 +216,7 @@ func (s *Store) delete(ctx context.Context, name string, index uint32) (revision
 		return s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])).
 			Then(operations...).Else(clientv3.OpGet(key)).Commit()
 	}
-	resp, err := commit(append(operations, s.bury(name, index))...)
+	resp, err := commit(append(operations, s.bury(name, was))...)
 	if errors.Is(err, rpctypes.ErrNoSpace) { // which takes nothing but deletions
 		resp, err = commit(operations...)
 	}

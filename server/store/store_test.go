@@ -106,7 +106,7 @@ func TestRestartComesBackWithTheSameRecords(t *testing.T) {
 	if keys := keysOf(t, s, s.chunksKey("big")); len(keys) < 2 {
 		t.Fatalf("big is meant to span several chunks, it has %v", keys)
 	}
-	if _, err := s.Delete(t.Context(), "big", 0); err != nil {
+	if _, err := s.Delete(t.Context(), "big", model.Deleted{}); err != nil {
 		t.Fatal(err)
 	}
 	if keys := keysOf(t, s, s.chunksKey("big")); len(keys) != 0 {
@@ -139,7 +139,7 @@ func TestSecondWriterIsRefused(t *testing.T) {
 	if _, err := stale.Put(t.Context(), record("net", 7, 2)); !errors.Is(err, ErrConflict) {
 		t.Fatalf("a second writer got %v", err)
 	}
-	if _, err := stale.Delete(t.Context(), "net", 0); !errors.Is(err, ErrConflict) {
+	if _, err := stale.Delete(t.Context(), "net", model.Deleted{}); !errors.Is(err, ErrConflict) {
 		t.Fatalf("a second deleter got %v", err)
 	}
 	equal(t, load(t, s)["net"], record("net", 1, 2))
@@ -226,7 +226,7 @@ func TestDamagedRecordsNeverLoseOthers(t *testing.T) {
 		t.Errorf("not reported as damaged: %v", want)
 	}
 	// A damaged network can be deleted, and written anew.
-	if _, err := s.Delete(ctx, "flip", 0); err != nil {
+	if _, err := s.Delete(ctx, "flip", model.Deleted{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Put(ctx, record("pointer", 2, 3)); err != nil {
@@ -281,7 +281,7 @@ func TestFullStoreSaysSoAndRecovers(t *testing.T) {
 	}
 	for name := range load(t, s) {
 		if name != "small" {
-			if _, err := s.Delete(t.Context(), name, 0); err != nil {
+			if _, err := s.Delete(t.Context(), name, model.Deleted{}); err != nil {
 				t.Fatal("delete from a full store:", err)
 			}
 		}

@@ -15,13 +15,23 @@ import (
 // deleted. now is a backup of that store. What is damaged in one of the two is left out.
 func (b *Backup) Undone(now *Backup) []string {
 	var out []string
+	then, since := b.decided(), now.decided()
+	called := model.Asker{}.Among(nil) // by owners and titles: keys with numbers say nothing to people
+	for _, of := range []decided{since, then} {
+		for name := range of.records {
+			r := of.records[name]
+			called.Add(r.NetworkName())
+		}
+	}
 	tell := func(what string, names []string) {
 		if len(names) > 0 {
+			for i := range names {
+				names[i] = called.Told(names[i])
+			}
 			slices.Sort(names)
 			out = append(out, what+": "+strings.Join(names, ", "))
 		}
 	}
-	then, since := b.decided(), now.decided()
 
 	tell("Nodes that were removed since are members again", missing(then.members, since.members))
 	var back, given []string

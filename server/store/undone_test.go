@@ -44,7 +44,7 @@ func TestBackupTellsWhatItTakesBack(t *testing.T) {
 	}
 	record("lab", "ann", nil)
 	record("own", "ben", nil)
-	record("gone", "ben", nil)
+	record("gone.1234", "ben", func(r *model.Record) { r.Network.Title = "gone" })
 	version, err := s.PutAccess(t.Context(), model.Access{Members: member("n2", "n3")}, 0)
 	must(err, s.PutQuotas(t.Context(), model.Quotas{Owners: map[string]model.Quota{"ann": {Elements: 50}}}))
 	then := backupOf(t, s, filepath.Join(dir, "then"))
@@ -63,7 +63,7 @@ func TestBackupTellsWhatItTakesBack(t *testing.T) {
 		"eve": {Elements: 1, Networks: 1}}}))
 	must(s.PutRestraints(t.Context(), []model.Restraint{{Owner: "eve", ID: model.ID{Network: "bad", Element: "h7"},
 		Quarantined: true}}))
-	_, err = s.Delete(t.Context(), "gone", 0)
+	_, err = s.Delete(t.Context(), "gone.1234", model.Deleted{})
 	must(err, s.Close())
 	store := filepath.Join(dir, "etcd")
 	before, err := os.ReadFile(filepath.Join(store, "member", "snap", "db"))
@@ -77,7 +77,7 @@ func TestBackupTellsWhatItTakesBack(t *testing.T) {
 	must(err)
 	want := []string{
 		"Nodes that were removed since are members again: n3",
-		"Networks that were deleted since are back: gone",
+		"Networks that were deleted since are back: ben/gone",
 		"Networks that have their earlier owner again: lab (now ann, before ben)",
 		"Quotas that are as they were: owner ann (now elements:50, before elements:20), " +
 			"owner eve (now none of its own, before networks:1 elements:1)",

@@ -213,7 +213,7 @@ func (d *Driver) asBefore(e *element, job *control.Job, there port.Ports) bool {
 }
 
 func sameJob(a, b *control.Job) bool {
-	return a.Index == b.Index && a.Owner == b.Owner && reflect.DeepEqual(&a.Element, &b.Element)
+	return a.Index == b.Index && a.Title == b.Title && a.Owner == b.Owner && reflect.DeepEqual(&a.Element, &b.Element)
 }
 
 // surroundedAsBefore does the same for everything but the processes.

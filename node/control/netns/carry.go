@@ -46,7 +46,8 @@ func (d *Driver) Pack(ctx context.Context, id model.ID, w io.Writer) error {
 			return err
 		}
 		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, image: job.Element.Image != ""}
+		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, called: job.Called(),
+			image: job.Element.Image != ""}
 		var failure error
 		more := f.walkOwn(&plan, func(file model.OwnFile, info fs.FileInfo) {
 			if failure == nil && ctx.Err() == nil && info.Mode().IsRegular() {

@@ -244,9 +244,20 @@ func (d *Driver) elementOf(id model.ID) *model.NodeElement {
 	return &model.NodeElement{}
 }
 
+// calledOf is what an element is called inside.
+func (d *Driver) calledOf(id model.ID) model.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.elements[id]; e != nil && e.job.ID == id {
+		return e.job.Called()
+	}
+	return id
+}
+
 // writeProcess writes what runc shall run.
 func (d *Driver) writeProcess(path string, id model.ID, el *model.NodeElement, command control.Command) error {
-	p := specs.Process{Args: command.Args, Env: append(d.environmentOf(id, el), command.Env...), Cwd: d.homeOf(id),
+	env := append(d.environmentOf(d.calledOf(id), el), command.Env...)
+	p := specs.Process{Args: command.Args, Env: env, Cwd: d.homeOf(id),
 		Rlimits: rlimits(el), Terminal: command.TTY, NoNewPrivileges: true,
 		Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
 			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities,

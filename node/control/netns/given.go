@@ -104,7 +104,7 @@ func (f *elementFiles) isFirst(path string, now []byte) bool {
 	if f.image {
 		return f.isOfImage(path)
 	}
-	first, known := etcOnce(f.id)[rel(path)]
+	first, known := etcOnce(f.called)[rel(path)]
 	return known && first == string(now)
 }
 

@@ -56,6 +56,8 @@ type elementFiles struct {
 	root *os.Root
 	base int // the machine's user ID that is root in there
 	id   model.ID
+	// called is what it is called inside.
+	called model.ID
 	// mend sets aside what an element put in the place of a directory that it must have. Without it, that is an error.
 	mend  bool
 	moved []change.Change // what was set aside
@@ -105,7 +107,8 @@ func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the element's root directory: %w", err)
 	}
-	f := &elementFiles{root: root, base: base, id: job.ID, mend: mend, image: job.Element.Image != ""}
+	f := &elementFiles{root: root, base: base, id: job.ID, called: job.Called(), mend: mend,
+		image: job.Element.Image != ""}
 	furnish := f.furnishImage
 	if f.image {
 		if about, _, err := d.image(&job.Element); err == nil && about != nil {
@@ -392,7 +395,7 @@ func (f *elementFiles) furnish(job *control.Job) error {
 			}
 		}
 	}
-	for path, content := range etcOnce(job.ID) {
+	for path, content := range etcOnce(job.Called()) {
 		if userFiles[path] && !f.regular(path) {
 			// runc reads these to look users up. If one were a pipe, runc would wait forever for somebody to write into
 			// it.

@@ -64,7 +64,8 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 			return err
 		}
 		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, image: job.Element.Image != ""}
+		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, called: job.Called(),
+			image: job.Element.Image != ""}
 		for _, p := range plan.ConfigFiles {
 			text := []byte(config)
 			if config == "" {
@@ -241,7 +242,7 @@ func (f *elementFiles) own(plan *software.Plan) (files []model.OwnFile, more boo
 // any size. It returns whether there may be more than it has looked at.
 func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.FileInfo)) (more bool) {
 	first := map[string]string{}
-	for p, content := range etcOnce(f.id) {
+	for p, content := range etcOnce(f.called) {
 		if !f.image {
 			first[p] = content
 		}

@@ -35,6 +35,9 @@ type Client struct {
 	// for.
 	lock     string
 	patience time.Duration
+	// as is who root on the manager's machine says to be; names tells that networks are called as people call them.
+	as    string
+	names bool
 	// most bounds answers that are no streams, in bytes, and what decoding them may take; zero bounds nothing.
 	most int64
 }
@@ -52,6 +55,14 @@ func New(dirs instance.Dirs) *Client {
 // Patient makes the client wait so long for a manager that is being started again, and returns it.
 func (c *Client) Patient(patience time.Duration) *Client {
 	c.patience = patience
+	return c
+}
+
+// Naming makes the client call networks as people call them, by the title if they are their own, else OWNER/TITLE, and
+// returns it. as is who root on the manager's machine is; others' tokens say that. Without this, answers have the
+// networks' keys, but for owners.
+func (c *Client) Naming(as string) *Client {
+	c.as, c.names = as, true
 	return c
 }
 
@@ -260,6 +271,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	if c.remote != nil && c.remote.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.remote.token)
+	}
+	if c.names {
+		req.Header.Set(model.NamesHeader, c.as)
 	}
 	for k, v := range header {
 		req.Header[k] = v

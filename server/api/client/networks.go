@@ -23,6 +23,12 @@ func (c *Client) Networks(ctx context.Context) ([]model.NetworkStatus, error) {
 	return out, c.do(ctx, http.MethodGet, path("networks"), nil, nil, &out)
 }
 
+// NetworkNames tells what the networks are called.
+func (c *Client) NetworkNames(ctx context.Context) (model.NameList, error) {
+	var out model.NameList
+	return out, c.do(ctx, http.MethodGet, path("names"), nil, nil, &out)
+}
+
 // Network returns everything that is stored of one network. IsNotFound tells that there is none of the name.
 func (c *Client) Network(ctx context.Context, name string) (model.Record, error) {
 	var out model.Record

@@ -12,9 +12,11 @@ import (
 
 // Network is one document of the file: one virtual network.
 type Network struct {
-	// The network's name. `apply --name` gives a copy another.
+	// The network's name, among its owner's; OWNER/NAME where it is somebody else's. `apply --name` gives a copy
+	// another.
 	Network string `yaml:"network"`
-	// Who the network counts for, like alice, where quotas are by owner; the user who applies it first when left out.
+	// Whose network it is, like alice, and for whom it counts where quotas are by owner; the user who applies it first
+	// when left out. Another owner's of the same name is another network: `polyplane set NET owner=` gives one away.
 	Owner string `yaml:"owner"`
 	// Prefixes that links without prefixes of their own are numbered from, and with them the address families that the
 	// network has. 10.0.0.0/8 and fd00:10::/48 when empty.
