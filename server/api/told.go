@@ -147,9 +147,6 @@ func tellDump(n *model.Names, d *model.Dump) {
 			l.Ports[k].ID.Network = l.Network
 		}
 	}
-	if len(d.Networks) == 0 {
-		return
-	}
 	// In the order of what the networks are called, as they are listed.
 	slices.SortStableFunc(d.Elements,
 		func(a, b model.ElementView) int { return strings.Compare(a.ID.Network, b.ID.Network) })
