@@ -57,6 +57,7 @@ type known struct {
 	revision  int64 // of the nodes' desired state; it is the store's, so it outlives this process
 	identity  model.StoreIdentity
 	strange   string                   // why the store that answers is not the one that was opened
+	silent    string                   // since when the store does not answer, and why
 	deleted   map[string]model.Deleted // networks, lately
 	ear       ear
 	wake      chan struct{}  // wakes the loop

@@ -223,8 +223,10 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		if s.Problem == "" {
 			s.Problem = n.heldProblem()
 		}
-		if m.strange != "" {
-			s.Problem = strings.TrimPrefix(s.Problem+"; "+m.strange, "; ")
+		for _, store := range []string{m.strange, m.silent} {
+			if store != "" {
+				s.Problem = strings.TrimPrefix(s.Problem+"; "+store, "; ")
+			}
 		}
 		out = append(out, s)
 	}

@@ -27,9 +27,27 @@ func (m *Manager) watchStore(ctx context.Context) {
 	}
 }
 
-// lookAtStore tells when another store is at the place of ours, and when ours is back. What gives no answer is neither.
+// lookAtStore tells when another store is at the place of ours, when it has not answered for a while, and when ours is
+// back.
 func (m *Manager) lookAtStore(ctx context.Context) {
 	err := m.store.Look(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	silent := ""
+	if err := m.store.Silent(); err != nil {
+		silent = err.Error()
+	}
+	m.mu.Lock()
+	before := m.silent
+	m.silent = silent
+	m.mu.Unlock()
+	switch {
+	case before == "" && silent != "":
+		m.event(model.Error, "manager", "StoreSilent", silent, "")
+	case before != "" && silent == "":
+		m.event(model.Info, "manager", "StoreAnswers", "the store answers again", "")
+	}
 	if err != nil && !errors.Is(err, store.ErrOther) {
 		return
 	}

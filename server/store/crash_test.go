@@ -196,6 +196,31 @@ func TestWriteThatIsCarriedOutLate(t *testing.T) {
 	}
 }
 
+// Several writes in a row get no answer, and the first of them was carried out.
+func TestFirstOfSeveralUnansweredWritesIsCarriedOut(t *testing.T) {
+	s := open(t, t.TempDir())
+	kv := s.kv
+	var first *slowKV
+	for i := range 3 {
+		slow := &slowKV{KV: kv}
+		if s.kv = slow; i == 0 {
+			first = slow
+		}
+		if _, err := s.Put(t.Context(), record("net", 1, 2+i)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	s.kv = kv
+	if resp, err := first.release(); err != nil || !resp.Succeeded {
+		t.Fatalf("the first is carried out: %v", err)
+	}
+	next := record("net", 1, 7)
+	if _, err := s.Put(t.Context(), next); err != nil {
+		t.Fatalf("the next write: %v", err)
+	}
+	equal(t, load(t, s)["net"], next)
+}
+
 func TestLateWriteOfSeveralChunksFindsThemGone(t *testing.T) {
 	s := open(t, t.TempDir())
 	old := record("net", 1, 40_000)

@@ -12,6 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // ExternalOptions name an etcd cluster.
@@ -59,13 +61,18 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 		// A member that hangs is left alone well within requestTimeout. etcd refuses clients that ask more often than
 		// every five seconds.
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		// Otherwise gRPC waits ever longer, up to two minutes: so long nothing would go on after the cluster is back.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second})},
 		Context: ctx, Logger: zap.NewNop(), // what goes wrong comes back as an error of the request
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(options.URLs, ", "), err)
 	}
 	s := &Store{kv: client.KV, prefix: options.Prefix, place: strings.Join(options.URLs, ","), close: client.Close,
-		moved: map[string]int64{}, unsure: map[string]string{}}
+		moved: map[string]int64{}, unsure: map[string][]string{}}
 	if err := s.checkLayout(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -34,6 +35,8 @@ type guarded struct {
 	key  string // the identity's
 	mark string // the mark's
 	seen *atomic.Int64
+	// silence refuses requests to a store that does not answer.
+	silence *silence
 	// is the identity as it is stored. While it is empty nothing is compared: a store has none before it is made, and
 	// when it has no room.
 	is []byte
@@ -140,6 +143,9 @@ func (t *guardedTxn) Else(o ...clientv3.Op) clientv3.Txn {
 }
 
 func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
+	if err := t.g.silence.allows(t.ctx); err != nil {
+		return nil, err
+	}
 	same, seen := t.g.same()
 	then, marks := t.then, writes(t.then)
 	if marks {
@@ -165,15 +171,28 @@ func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
 // guard compares from now on. What is stored as the identity was read, or written, just before; of the mark that many
 // writes were counted.
 func (s *Store) guard(identity []byte, marked int64) {
-	s.kv = &guarded{s.kv, s.documentKey(identityDocument), s.markKey(), new(atomic.Int64), identity}
-	s.kv.(*guarded).seen.Store(marked)
+	g := &guarded{KV: s.kv, key: s.documentKey(identityDocument), mark: s.markKey(), seen: new(atomic.Int64),
+		silence: &s.silence, is: identity}
+	g.seen.Store(marked)
+	s.kv = g
 }
 
 func (s *Store) markKey() string { return s.prefix + "mark" }
 
-// Look asks whether the store is still the one that was opened; the error wraps ErrOther where it is not.
+// Look asks whether the store answers, and is still the one that was opened; the error wraps ErrOther where it is not.
+// One that has not answered for a while is silent from then on, until it answers Look.
 func (s *Store) Look(ctx context.Context) error {
-	_, err := s.get(ctx, s.documentKey(identityDocument))
+	within, cancel := context.WithTimeout(context.WithValue(ctx, lookKey{}, true), lookWithin)
+	defer cancel()
+	_, err := s.get(within, s.documentKey(identityDocument))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	answered := err
+	if errors.Is(err, ErrOther) {
+		answered = nil
+	}
+	s.silence.noted(time.Now(), answered)
 	if err != nil {
 		return s.explain("look at the store", err)
 	}

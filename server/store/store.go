@@ -63,12 +63,13 @@ type Store struct {
 	closed  error
 
 	mu sync.Mutex
-	// moved has, by network, the revision of etcd that last moved the pointer. unsure has a write of ours that was
-	// given up without an answer, and that may still be carried out.
+	// moved has, by network, the revision of etcd that last moved the pointer. unsure has writes of ours that were
+	// given up without an answer, and of which one may still be carried out.
 	moved  map[string]int64
-	unsure map[string]string
+	unsure map[string][]string
 
 	identity model.StoreIdentity
+	silence  silence
 }
 
 // Place is "embedded", or the URLs of the external cluster.
@@ -132,7 +133,7 @@ func (s *Store) Load(ctx context.Context) (records []model.Record, damaged []Dam
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moved, s.unsure = map[string]int64{}, map[string]string{}
+	s.moved, s.unsure = map[string]int64{}, map[string][]string{}
 	for _, kv := range pointers.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), s.pointerKey(""))
 		s.moved[name] = kv.ModRevision
@@ -298,6 +299,7 @@ func (e *requestError) Unwrap() error { return e.err }
 
 func (s *Store) explain(what string, err error) error {
 	switch {
+	case errors.Is(err, ErrSilent):
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		hint := "delete networks that are no longer needed"
 		if s.reclaim == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +113,9 @@ func patiently(ctx context.Context, change func() (int64, error)) (int64, error)
 
 // passing tells of an error that another member, or the next leader, may not make.
 func passing(err error) bool {
+	if errors.Is(err, ErrSilent) {
+		return false
+	}
 	var answered rpctypes.EtcdError
 	if errors.As(err, &answered) {
 		return answered.Code() == codes.Unavailable
@@ -157,7 +161,8 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 	resp, err := s.kv.Txn(commit).If(conditions...).Then(s.groups(writes, travelling)...).
 		Else(clientv3.OpGet(s.pointerKey(""), clientv3.WithPrefix())).Commit()
 	switch {
-	case errors.Is(err, ErrOther): // where nothing of it was carried out, and nothing can be looked up
+	// nothing of it was carried out, and nothing can be looked up
+	case errors.Is(err, ErrOther), errors.Is(err, ErrSilent):
 		return 0, s.explain(what, err)
 	case err != nil:
 		return s.settle(what, anchor, writes, err)
@@ -227,7 +232,7 @@ func (s *Store) late(refused *clientv3.TxnResponse) bool {
 		if kv.ModRevision == s.moved[name] {
 			continue
 		}
-		if p, err := decodePointer(kv.Value); err != nil || p.Write != s.unsure[name] {
+		if p, err := decodePointer(kv.Value); err != nil || !slices.Contains(s.unsure[name], p.Write) {
 			return false
 		}
 		s.moved[name], found = kv.ModRevision, true
@@ -279,6 +284,9 @@ func (s *Store) putChunk(ctx context.Context, key string, chunk []byte) error {
 	return err
 }
 
+// mostUnsure is how many earlier writes of a network are remembered whose answers were lost.
+const mostUnsure = 63
+
 // settle finds out whether a transaction whose answer was lost was carried out. If it was, then all of it was.
 func (s *Store) settle(what string, anchor *write, writes []*write, cause error) (int64, error) {
 	resp, err := s.get(context.Background(), s.pointerKey(writes[0].name))
@@ -289,7 +297,9 @@ func (s *Store) settle(what string, anchor *write, writes []*write, cause error)
 		}
 	}
 	for _, w := range writes {
-		s.unsure[w.name] = w.id
+		// Whichever of them is carried out late, the others no longer can be: they demand that the pointer has not moved.
+		before := s.unsure[w.name]
+		s.unsure[w.name] = append(before[max(0, len(before)-mostUnsure):], w.id)
 	}
 	s.discard(anchor, writes)
 	return 0, s.explain(what, cause)
