@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -43,13 +44,19 @@ func (u *Up) patience(ctx context.Context) (*patience, context.Context, context.
 }
 
 // goesOn is called while a daemon is not there yet. It has systemd wait longer than TimeoutStartSec= (sd_notify(3)),
-// and says now and then, in the journal, for what. Daemons that hang are ended by those who ask them (watch), and
-// counted.
+// and says now and then for what: in the journal, or to who has typed `up`. Daemons that hang are ended by those who
+// ask them (watch), and counted.
 func (p *patience) goesOn(daemon string) {
+	now := time.Now()
 	if !p.systemd {
+		if now.Sub(p.said) >= p.step/4 {
+			p.said = now
+			lines := strings.Split(tail(filepath.Join(p.up.Dirs.Logs(), daemon+".log")), "\n")
+			p.up.say("waiting for %s, which is not ready yet; its log ends with: %s", named(daemon),
+				strings.TrimSpace(lines[len(lines)-1]))
+		}
 		return
 	}
-	now := time.Now()
 	if now.Sub(p.asked) >= p.step/6 {
 		p.asked = now
 		// It asks again by ending this process.

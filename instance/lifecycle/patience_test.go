@@ -40,8 +40,12 @@ func TestSystemdWaitsForASlowStart(t *testing.T) {
 		return u.await(t.Context(), &supervisor{deaths: map[string]int{}}, settings{})
 	}
 	t.Setenv("NOTIFY_SOCKET", "")
-	if _, err := begin(io.Discard, time.Hour); err == nil || !strings.Contains(err.Error(), "is not ready after 1s") {
+	var words strings.Builder
+	if _, err := begin(&words, time.Hour); err == nil || !strings.Contains(err.Error(), "is not ready after 1s") {
 		t.Errorf("who types `up` is told: %v", err)
+	}
+	if !strings.Contains(words.String(), "waiting for manager, which is not ready yet; its log ends with: ") {
+		t.Errorf("while it waits, who types `up` is told: %q", words.String())
 	}
 
 	path := filepath.Join(t.TempDir(), "notify")

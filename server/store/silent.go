@@ -44,8 +44,8 @@ func (s *silence) refuses() error {
 	if s.why == nil {
 		return nil
 	}
-	return fmt.Errorf("%w since %s; what runs goes on running, and nothing can be changed until it does (%w)", ErrSilent,
-		s.heard.Local().Format(time.TimeOnly), s.why)
+	return fmt.Errorf("%w since %s; what runs goes on running, and nothing can be changed until it does (%w)",
+		ErrSilent, s.heard.Local().Format(time.TimeOnly), s.why)
 }
 
 // Silent says since when the store has not answered, and why; nil while it answers. Look finds it out.

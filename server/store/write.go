@@ -297,7 +297,8 @@ func (s *Store) settle(what string, anchor *write, writes []*write, cause error)
 		}
 	}
 	for _, w := range writes {
-		// Whichever of them is carried out late, the others no longer can be: they demand that the pointer has not moved.
+		// Whichever of them is carried out late, the others no longer can be: they demand that the pointer has not
+		// moved.
 		before := s.unsure[w.name]
 		s.unsure[w.name] = append(before[max(0, len(before)-mostUnsure):], w.id)
 	}
