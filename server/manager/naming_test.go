@@ -95,7 +95,9 @@ func TestTitlesOutliveTheStore(t *testing.T) {
 	if told.Title != "duo" || told.Owner != "ann" || told.Name == "duo" {
 		t.Fatalf("the node is told of %s's %s, %s", told.Owner, told.Title, told.Name)
 	}
-	r, err := rebuild(told.Name, map[string]model.NodeNetwork{"n1": told}, false, resolve.NewNumbers())
+	earlier := told // as a node of an earlier version keeps it
+	earlier.Title, earlier.Elements, earlier.Edges = "", nil, nil
+	r, err := rebuild(told.Name, map[string]model.NodeNetwork{"n0": earlier, "n1": told}, false, resolve.NewNumbers())
 	if err != nil {
 		t.Fatal(err)
 	}

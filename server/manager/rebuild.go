@@ -35,9 +35,10 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	links := map[string]model.Link{}
 	for _, node := range slices.Sorted(maps.Keys(parts)) {
 		part := parts[node]
+		net.Title = cmp.Or(net.Title, part.Title) // nodes of earlier versions keep none
 		switch {
 		case as.Index == 0:
-			as.Index, net.Slice, net.Title, net.Owner = part.Index, part.Slice, part.Title, part.Owner
+			as.Index, net.Slice, net.Owner = part.Index, part.Slice, part.Owner
 		case as.Index != part.Index:
 			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are two "+
 				"networks of one name", node, part.Index, as.Index)
