@@ -138,6 +138,11 @@ func tellDump(n *model.Names, d *model.Dump) {
 		e := &d.Elements[i]
 		e.ID.Network, e.Message = n.Call(e.ID.Network), n.Told(e.Message)
 		e.Quarantine = n.Told(e.Quarantine)
+		if i := e.Incident; i != nil {
+			told := *i
+			told.What = n.Told(i.What)
+			e.Incident = &told
+		}
 	}
 	for i := range d.Links {
 		l := &d.Links[i]
@@ -157,6 +162,14 @@ func tellRecord(n *model.Names, r *model.Record) *model.Record {
 	told := *r
 	if r.Network.Name != "" {
 		told.Network.Name, told.Network.Title = n.Name(r.NetworkName()), ""
+	}
+	if r.FaultRun != nil {
+		run := *r.FaultRun
+		run.Done = slices.Clone(run.Done)
+		for i := range run.Done {
+			run.Done[i].Problem = n.Told(run.Done[i].Problem)
+		}
+		told.FaultRun = &run
 	}
 	return &told
 }
