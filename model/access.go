@@ -112,8 +112,11 @@ func CheckNodeName(name string) error {
 	return nil
 }
 
-// maxMachine bounds what a host may claim to be: memory in bytes, and the MTU of IPv4 (RFC 791).
+// maxMachine bounds what a host may claim to be: cores, bits a second, memory in bytes, and the MTU of IPv4 (RFC 791).
 const (
+	maxMachineCPU       CPU       = 65_536_000
+	maxMachineBandwidth Bandwidth = 1e15
+
 	maxMachineMemory = 1 << 50
 	minMachineMTU    = 1280
 	maxMachineMTU    = 65535
@@ -127,6 +130,11 @@ func (m Machine) Validate() error {
 	switch {
 	case m.CPU < MinCPU:
 		return fmt.Errorf("node %s has %s cores; at least %s are needed", m.Name, m.CPU, MinCPU)
+	case m.CPU > maxMachineCPU:
+		return fmt.Errorf("node %s says that it has %s cores; no machine has more than %s", m.Name, m.CPU, maxMachineCPU)
+	case m.Bandwidth > maxMachineBandwidth:
+		return fmt.Errorf("node %s says that it sends %s; nothing sends more than %s", m.Name, m.Bandwidth,
+			maxMachineBandwidth)
 	case m.Memory < MinMemory || m.Memory > maxMachineMemory:
 		return fmt.Errorf("node %s has %s of memory; at least %s are needed", m.Name, m.Memory, MinMemory)
 	case !m.Address.Is4() || m.Address.IsLoopback() || m.Address.IsUnspecified() || m.Address.IsMulticast():

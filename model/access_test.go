@@ -37,12 +37,14 @@ func TestMachines(t *testing.T) {
 	}
 	for what, spoil := range map[string]func(*Machine){
 		"Rio": func(m *Machine) { m.Name = "Rio" }, "cores": func(m *Machine) { m.CPU = 0 },
-		"memory":      func(m *Machine) { m.Memory = 1 },
-		"no address":  func(m *Machine) { m.Address = netip.Addr{} },
-		"2001:db8::1": func(m *Machine) { m.Address = netip.MustParseAddr("2001:db8::1") },
-		"127.0.0.1":   func(m *Machine) { m.Address = netip.MustParseAddr("127.0.0.1") },
-		"224.0.0.1":   func(m *Machine) { m.Address = netip.MustParseAddr("224.0.0.1") },
-		"MTU":         func(m *Machine) { m.MTU = 100 }, "location": func(m *Machine) { m.Location = "a b" },
+		"no machine has more": func(m *Machine) { m.CPU = 1<<32 - 1 },
+		"nothing sends more":  func(m *Machine) { m.Bandwidth = 1<<64 - 1 },
+		"memory":              func(m *Machine) { m.Memory = 1 },
+		"no address":          func(m *Machine) { m.Address = netip.Addr{} },
+		"2001:db8::1":         func(m *Machine) { m.Address = netip.MustParseAddr("2001:db8::1") },
+		"127.0.0.1":           func(m *Machine) { m.Address = netip.MustParseAddr("127.0.0.1") },
+		"224.0.0.1":           func(m *Machine) { m.Address = netip.MustParseAddr("224.0.0.1") },
+		"MTU":                 func(m *Machine) { m.MTU = 100 }, "location": func(m *Machine) { m.Location = "a b" },
 	} {
 		m := good
 		spoil(&m)
