@@ -131,7 +131,8 @@ func (m Machine) Validate() error {
 	case m.CPU < MinCPU:
 		return fmt.Errorf("node %s has %s cores; at least %s are needed", m.Name, m.CPU, MinCPU)
 	case m.CPU > maxMachineCPU:
-		return fmt.Errorf("node %s says that it has %s cores; no machine has more than %s", m.Name, m.CPU, maxMachineCPU)
+		return fmt.Errorf("node %s says that it has %s cores; no machine has more than %s", m.Name, m.CPU,
+			maxMachineCPU)
 	case m.Bandwidth > maxMachineBandwidth:
 		return fmt.Errorf("node %s says that it sends %s; nothing sends more than %s", m.Name, m.Bandwidth,
 			maxMachineBandwidth)
