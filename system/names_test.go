@@ -92,6 +92,9 @@ func TestTwoOwnersOfOneName(t *testing.T) {
 	says("describe", p.run(ann("describe", "duo/r1:h1")...), "duo/r1:h1")
 	says("get elements", p.run(ann("get", "elements")...), "duo/h1 ", "duo/r1 ")
 	says("get elements", p.run("get", "elements", "ann/duo"), "ann/duo/h1 ")
+	if all := p.run("get", "elements"); strings.Index(all, "ada/duo/") > strings.Index(all, "ann/duo/") {
+		t.Errorf("elements are not in the order of their networks' names:\n%s", all)
+	}
 	says("get events", p.run("get", "events", "ben/duo"), "ben/duo", "NetworkReady")
 	says("get events", p.run(ann("get", "events", "duo")...), "duo", "NetworkReady")
 	says("completion", p.run("__complete", "describe", "ann/"), "ann/duo/")
