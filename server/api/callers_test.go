@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,6 +171,18 @@ func letIn(t *testing.T) *everyone {
 	if err := node.Report(ctx, model.Report{Node: "n1", Revision: told.Revision}); err != nil {
 		t.Fatal(err)
 	}
+	beating, end := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { // the test takes longer than a node may be silent
+		for turns := uint64(1); beating.Err() == nil; turns++ {
+			node.Beat(beating, model.Beat{Node: "n1", Turns: turns}) //nolint:errcheck // the next one may get there
+			select {
+			case <-beating.Done():
+			case <-time.After(model.BeatEvery):
+			}
+		}
+	})
+	t.Cleanup(func() { end(); beats.Wait() })
 
 	socket := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _,
 		_ string) (net.Conn, error) {
