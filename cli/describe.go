@@ -307,6 +307,8 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		state, sent, received := cell{"unknown", warn}, "", ""
 		if p, ok := ports[(model.PortID{ID: e.ID, Interface: ifc.Name})]; ok {
 			state, sent, received = upDown(p.Up), byteCount(p.RxBytes), byteCount(p.TxBytes)
+		} else if p, ok := ports[(model.PortID{ID: e.ID, Interface: ifc.On})]; ok && ifc.VLAN != 0 {
+			state = upDown(p.Up) // what it carries is counted there
 		}
 		link := ifc.Link
 		if ifc.Edge != "" {
@@ -316,6 +318,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 			text(sent), text(received))
 	}
 	s.table("Interfaces", t)
+	s.vlans(&e.Element)
 	s.tree(tree)
 
 	if e.Fast != nil {

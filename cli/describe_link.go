@@ -35,6 +35,7 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Resolve
 	s.line("MTU", mtuText(i.MTU))
 	s.line("Link", i.Link)
 	s.line("Edge", i.Edge)
+	s.line("VLANs", vlansText(i))
 	s.line("To", farEnd(i))
 	for _, l := range links {
 		if l.Link.Name == i.Link && l.Network == e.ID.Network {
@@ -46,6 +47,9 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Resolve
 		s.line("Sent", fmt.Sprintf("%d packets, %s", port.RxPackets, byteCount(port.RxBytes)))
 		s.line("Received", fmt.Sprintf("%d packets, %s", port.TxPackets, byteCount(port.TxBytes)))
 		s.line("Dropped", fmt.Sprintf("%d packets", port.Dropped))
+		for _, reason := range sortedKeys(port.Drops) {
+			s.line("Dropped", fmt.Sprintf("%d of these: %s", port.Drops[reason], reason))
+		}
 		if port.Copied+port.Uncopied > 0 {
 			s.line("Mirror", fmt.Sprintf("%d packets of the link copied, %d beyond the mirror's bandwidth",
 				port.Copied, port.Uncopied))

@@ -27,12 +27,20 @@ func overhead(sub model.Substrate) int {
 	return model.TunnelOverhead
 }
 
+// needed is what a link adds to its packets where it is mapped onto the underlay.
+func (e *embedder) needed(l *model.Link) int {
+	if l.VLANs != "" {
+		return e.overhead + model.VLANTag
+	}
+	return e.overhead
+}
+
 // checkMTUs tells the links whose MTU the underlay does not carry everywhere. Links with the same trouble are told as
 // one.
 func (e *embedder) checkMTUs() {
 	type trouble struct {
-		mtu  int
-		ways string
+		mtu, adds int
+		ways      string
 	}
 	type told struct {
 		links []string
@@ -46,14 +54,14 @@ func (e *embedder) checkMTUs() {
 	for k := range e.net.Links {
 		l := &e.net.Links[k]
 		lim, ways := e.limitOf(l, limits)
-		mtu := cmp.Or(l.MTU, model.DefaultMTU)
-		if lim.least == 0 || mtu+e.overhead <= lim.least {
+		mtu, adds := cmp.Or(l.MTU, model.DefaultMTU), e.needed(l)
+		if lim.least == 0 || mtu+adds <= lim.least {
 			continue
 		}
-		t := trouble{mtu, ways}
+		t := trouble{mtu, adds, ways}
 		if all[t] == nil {
 			order = append(order, t)
-			all[t] = &told{mtu: mtu, most: lim.least - e.overhead, small: lim.below(mtu + e.overhead)}
+			all[t] = &told{mtu: mtu, most: lim.least - adds, small: lim.below(mtu + adds)}
 		}
 		all[t].links = append(all[t].links, l.Name)
 	}
@@ -70,8 +78,8 @@ func (e *embedder) checkMTUs() {
 		e.refuse(model.AboutLink, x.links[0], "mtu",
 			"%s an MTU of %d, so the underlay must carry %d wherever the ends may be placed, and %s; %s the "+
 				"underlay's to %d, or "+
-				"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+e.overhead, list(x.small),
-			lower, x.mtu+e.overhead)
+				"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+t.adds, list(x.small),
+			lower, x.mtu+t.adds)
 	}
 }
 
@@ -108,13 +116,14 @@ func UsualMTU(sub model.Substrate, net model.Resolved) (mtu int, why string) {
 	for k := range net.Links {
 		if l := &net.Links[k]; l.MTU == 0 {
 			lim, ways := e.limitOf(l, limits)
-			if lim.least == 0 || lim.least-e.overhead >= model.DefaultMTU {
+			adds := e.needed(l)
+			if lim.least == 0 || lim.least-adds >= model.DefaultMTU {
 				continue
 			}
-			mtu = min(mtu, lim.least-e.overhead)
+			mtu = min(mtu, lim.least-adds)
 			if !told[ways] {
 				told[ways] = true
-				small = append(small, lim.below(model.DefaultMTU+e.overhead)...)
+				small = append(small, lim.below(model.DefaultMTU+adds)...)
 			}
 		}
 	}

@@ -80,7 +80,8 @@ var linkKeys = []Key[Link]{
 	newKey("mtu", func(l *Link) *int { return &l.MTU }, parseCount, about[int]{example: "9000",
 		meaning: "The largest packet, in bytes, at least 1280 with IPv6; when left out {usual}, or less where " +
 			"the underlay carries less wherever the network's links may be. Between nodes the underlay must " +
-			"carry 50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. " +
+			"carry 50 more (70 if it is IPv6, and 4 more for the tags of VLANs), wherever the ends may be placed: " +
+			"8950 at most on simulated nodes. " +
 			"Ends pinned to one node have no such limit.",
 		nothing: "would let no packet through",
 		usual:   DefaultMTU,
@@ -114,4 +115,15 @@ var linkKeys = []Key[Link]{
 			"notice at once when nothing passes any more: true (a packet every 300ms, three may be missed), how " +
 			"often packets are sent, like `100ms`, or that and how many may be missed, `100ms x 5`. From 10ms to " +
 			"1m, and 2 to 255. false when left out."}),
+	newKey("vlan", func(l *Link) *int { return &l.VLAN }, parseCount, about[int]{example: "10",
+		meaning: "The VLAN of its frames without a tag, at the ports of its switches: an access port's, or beside " +
+			"`vlans` a trunk's native one. Where its switches have VLANs and it says nothing, 1.",
+		nothing: "is no VLAN",
+		least:   1, few: "of the first VLAN",
+		most: MaxVLAN, many: "than the last VLAN"}),
+	newVLANs(func(l *Link) *VLANs { return &l.VLANs }, about[VLANs]{
+		example: "10,20",
+		meaning: "The VLANs of its frames with a tag (IEEE 802.1Q), which make it a trunk: numbers and ranges like " +
+			"`[10, 20, 30-39]`, or all, which are those of its switches. A router or host at its end has an " +
+			"interface for each of them: `s1.10`. none when left out."}),
 }

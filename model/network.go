@@ -134,6 +134,8 @@ type ElementOf[I any] struct {
 	STP STP `json:"stp,omitempty"`
 	// VRRP are the virtual routers of a switch's segment.
 	VRRP []VRRP `json:"vrrp,omitempty"`
+	// VLANs are the subnets of a switch's VLANs, as Prefixes are those of a switch that has none.
+	VLANs VLANSubnets `json:"vlans,omitempty"`
 	Service
 }
 
@@ -232,6 +234,10 @@ type Link struct {
 	Addressing Addressing `json:"addressing,omitempty"`
 	// BFD is how the routers at its ends watch each other there.
 	BFD BFD `json:"bfd,omitempty"`
+	// VLAN is that of its frames without a tag, VLANs are those of its frames with one. A link that has neither is in
+	// DefaultVLAN where its switches have VLANs.
+	VLAN  int   `json:"vlan,omitempty"`
+	VLANs VLANs `json:"vlans,omitempty"`
 }
 
 // Addressing is who gives a link's ends their addresses.

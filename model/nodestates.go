@@ -94,7 +94,17 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 			continue
 		}
 		first := len(interfaces)
+		onOthers := make(map[string][]ResolvedInterface) // interfaces of VLANs, by the one that they are on
 		for k := range e.Interfaces {
+			if f := &e.Interfaces[k]; f.VLAN != 0 && slices.ContainsFunc(e.Interfaces,
+				func(on ResolvedInterface) bool { return on.Name == f.On && on.VLAN == 0 }) {
+				onOthers[f.On] = append(onOthers[f.On], *f)
+			}
+		}
+		for k := range e.Interfaces {
+			if f := &e.Interfaces[k]; f.VLAN != 0 && onOthers[f.On] != nil {
+				continue
+			}
 			i := PlacedInterface{ResolvedInterface: e.Interfaces[k]}
 			if f := i.ResolvedInterface.Far; f != nil {
 				i.ResolvedInterface.Far = nil
@@ -109,6 +119,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 				i.Far = &fars[len(fars)-1]
 			}
 			i.Copy = copies[End{e.Name, i.Name}]
+			i.VLANs = onOthers[i.Name]
 			interfaces = append(interfaces, i)
 		}
 		is := Rephased(*e, interfaces[first:len(interfaces):len(interfaces)])

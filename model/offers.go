@@ -20,6 +20,7 @@ const (
 	FeatureEnter    Feature = "enter"    // elements' network namespaces, by planes of forwarding
 	FeatureImage    Feature = "image"    // that elements are made from
 	FeatureVRRP     Feature = "vrrp"     // by routers
+	FeatureVLANs    Feature = "vlans"    // at switches' ports, and interfaces of routers and hosts for them
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -196,6 +197,13 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if slices.ContainsFunc(e.Interfaces, func(f ResolvedInterface) bool { return len(f.VRRP) > 0 }) {
 			ask(e.Control.Feature(), FeatureVRRP)
+		}
+		switch {
+		case !hasVLANs(e):
+		case e.Kind == Switch:
+			ask(e.Forwarding.Feature(), FeatureVLANs)
+		default:
+			ask(e.Control.Feature(), FeatureVLANs)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

@@ -80,6 +80,8 @@ type PlacedInterface struct {
 	ResolvedInterface
 	// Far takes the place of the one that does not know where the far end is, in JSON as well.
 	Far *PlacedFar `json:"far,omitempty"`
+	// VLANs are the interfaces of VLANs on it. They have no ports of their own.
+	VLANs []ResolvedInterface `json:"vlans,omitempty"`
 	// Copy tells where copies of what passes the link go. It is nil where nobody gets any, and at the link's other end.
 	Copy *Copy `json:"copy,omitempty"`
 }
@@ -113,6 +115,9 @@ func (e *NodeElement) Resolved() ResolvedElement {
 	for i := range e.Interfaces {
 		interfaces[i] = e.Interfaces[i].Resolved()
 	}
+	for i := range e.Interfaces {
+		interfaces = append(interfaces, e.Interfaces[i].VLANs...)
+	}
 	return Rephased(e.PlacedElement, interfaces)
 }
 
@@ -128,7 +133,7 @@ func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 		Amounts:  e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces,
 		Loopback: e.Loopback,
 		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID,
-		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, Service: e.Service}
+		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, VLANs: e.VLANs, Service: e.Service}
 }
 
 // PlacedEdge is an edge as the node of its end has to know it.

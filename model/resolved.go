@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 )
 
 // Resolved is a network with everything that follows from its document, as package resolve works it out. Its elements
@@ -37,6 +38,13 @@ type ResolvedInterface struct {
 	Link string `json:"link,omitempty"`
 	Edge string `json:"edge,omitempty"`
 	Far  *Far   `json:"far,omitempty"` // nil at an edge
+	// Untagged is the VLAN of its frames without a tag, Tagged are those of its frames with one, where its link's
+	// switches have VLANs or its link has any.
+	Untagged int   `json:"untagged,omitempty"`
+	Tagged   VLANs `json:"tagged,omitempty"`
+	// VLAN is set where it is the interface of one VLAN (IEEE 802.1Q) on another one, which On names.
+	VLAN int    `json:"vlan,omitempty"`
+	On   string `json:"on,omitempty"`
 	// Internet tells that the edge leads out by the machine's uplink. Nobody there speaks a routing protocol, and the
 	// element announces its default route to its neighbours.
 	Internet bool `json:"internet,omitempty"`
@@ -48,6 +56,20 @@ type ResolvedInterface struct {
 
 // LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.
 func (i ResolvedInterface) LinuxName() string { return cmp.Or(i.Device, i.Name) }
+
+// hasVLANs tells whether an element needs more of its node for VLANs: a switch whose ports have some, or a router or a
+// host that has interfaces of VLANs.
+func hasVLANs(e *ResolvedElement) bool {
+	return slices.ContainsFunc(e.Interfaces, func(i ResolvedInterface) bool {
+		return i.VLAN != 0 || e.Kind == Switch && i.HasVLANs()
+	})
+}
+
+// HasVLANs tells whether its link's frames belong to VLANs.
+func (i ResolvedInterface) HasVLANs() bool { return i.Untagged != 0 || i.Tagged != "" }
+
+// Access tells whether its link carries frames without tags only, of one VLAN.
+func (i ResolvedInterface) Access() bool { return i.Untagged != 0 && i.Tagged == "" }
 
 // Shape is what a link does to packets in one direction.
 type Shape struct {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -40,22 +41,42 @@ func diffElements(old, new model.Network, emit func(Change)) {
 	}
 }
 
-// joined are the ends that links and edges use.
-func joined(net model.Network) map[model.End]bool {
-	ends := make(map[model.End]bool, 2*len(net.Links))
+// ends are those that links and edges use, and whether their links are trunks.
+type ends map[model.End]bool
+
+func joined(net model.Network) ends {
+	all := make(ends, 2*len(net.Links))
 	for _, l := range net.Links {
-		ends[l.Ends[0]] = true
-		ends[l.Ends[1]] = true
+		for _, end := range l.Ends {
+			all[end] = l.VLANs != ""
+		}
 	}
 	for _, e := range net.Edges {
-		ends[e.End] = true
+		all[e.End] = false
 	}
-	return ends
+	return all
+}
+
+// isVLAN tells whether an interface is that of a VLAN on one of the ends: it comes and goes with the link's VLANs.
+func (all ends) isVLAN(end model.End) bool {
+	at := strings.LastIndexByte(end.Interface, '.')
+	if _, itself := all[end]; at < 0 || itself {
+		return false
+	}
+	vlan, err := strconv.Atoi(end.Interface[at+1:])
+	return err == nil && vlan > 0 && vlan <= model.MaxVLAN &&
+		all[model.End{Element: end.Element, Interface: end.Interface[:at]}]
+}
+
+// has tells whether an interface is one of the ends, or that of a VLAN on one.
+func (all ends) has(end model.End) bool {
+	_, is := all[end]
+	return is || all.isVLAN(end)
 }
 
 // diffInterfaces compares two elements' interfaces. If one comes or goes with its link and states nothing itself, only
 // the link is told.
-func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]bool, emit func(Change)) {
+func diffInterfaces(old, new *model.Element, wasJoined, isJoined ends, emit func(Change)) {
 	object := func(i model.Interface) string { return new.Name + ":" + i.Name }
 	before := make(map[string]model.Interface, len(old.Interfaces))
 	for _, o := range old.Interfaces {
@@ -68,7 +89,7 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 		if !was {
 			d := set(n)
 			end := model.End{Element: new.Name, Interface: n.Name}
-			if len(d) > 0 || !isJoined[end] || wasJoined[end] {
+			if len(d) > 0 || !isJoined.has(end) || wasJoined.has(end) && !isJoined.isVLAN(end) {
 				emit(Change{Action: Create, Kind: "interface", Object: object(n), Details: d, Effect: inPlace})
 			}
 			continue
@@ -84,7 +105,7 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 			continue
 		}
 		end := model.End{Element: old.Name, Interface: o.Name}
-		if len(set(o)) > 0 || !wasJoined[end] || isJoined[end] {
+		if len(set(o)) > 0 || !wasJoined.has(end) || isJoined.has(end) && !wasJoined.isVLAN(end) {
 			emit(Change{Action: Delete, Kind: "interface", Object: object(o),
 				Effect: "cuts what goes over it", Disturbs: true})
 		}

@@ -121,6 +121,8 @@ var linkRules = rules[model.Link]{
 			switch {
 			case d.Field == "prefixes" || d.Field == "addressing":
 				return "renumbers its interfaces", true
+			case d.Field == "vlan" || d.Field == "vlans":
+				return "moves its ends to other VLANs", true
 			case d.Field == "bfd":
 				return "its routers load it; FRR is restarted where it begins or ends with BFD", true
 			case d.Field == "state" && l.State == model.LinkDown:

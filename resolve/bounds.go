@@ -123,6 +123,7 @@ func Bounds(n *model.Network) []model.Problem {
 			forwards += len(internet.Forwards)
 		}
 	}
+	ps.boundVLANs()
 	whole("elements", "interfaces", interfaces, 2*model.MaxLinks+model.MaxEdges)
 	whole("elements", "addresses", addresses, model.MaxAllAddresses)
 	whole("edges", "forwards", forwards, model.MaxAllForwards)

@@ -35,6 +35,13 @@ func (ps *problems) checkLinks(l *layout) {
 			}
 			use(end, "link "+link.Name, report)
 		}
+		for _, end := range link.Ends {
+			if at, ok := l.elements[end.Element]; ok && !isSwitch(n, at) {
+				for _, name := range l.vlans.links[i].impliedBy(end) {
+					use(model.End{Element: end.Element, Interface: name}, "a VLAN of link "+link.Name, report)
+				}
+			}
+		}
 		if link.Ends[0].Element == link.Ends[1].Element {
 			report("it joins %s to itself; a link has two different ends", link.Ends[0].Element)
 		}
@@ -47,10 +54,12 @@ func (ps *problems) checkLinks(l *layout) {
 		}
 		use(edge.End, "edge "+edge.Name, func(format string, args ...any) { ps.edge(i, "end", format, args...) })
 	}
+	unsure := ps.unsureVLANs()
 	for i, e := range n.Elements {
 		for k, f := range e.Interfaces {
 			if _, ok := used[model.End{Element: e.Name, Interface: f.Name}]; !ok &&
-				l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k && !ps.mayHave(i, f.Name) {
+				l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k && !ps.mayHave(i, f.Name) &&
+				!(unsure && strings.Contains(f.Name, ".")) {
 				ps.element(i, "interfaces/"+f.Name,
 					"the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's "+
 						"far end",
@@ -66,9 +75,12 @@ func (ps *problems) checkLinks(l *layout) {
 		kinds[e.Name] = e.Kind
 	}
 	for _, i := range l.loops {
+		if unsure && l.vlans.links[i].aware() {
+			continue
+		}
 		if without := ps.withoutTree(l, i); without != "" {
-			ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the "+
-				"link out, or write `stp: true` at all switches of the segment: %s", without)
+			ps.link(i, "ends", "it closes a loop of switches%s, in which a broadcast would circle for ever; leave the "+
+				"link out, or write `stp: true` at all switches of the segment: %s", loopOf(&l.vlans.links[i]), without)
 		}
 	}
 }
@@ -79,8 +91,9 @@ func (ps *problems) withoutTree(l *layout, link int) string {
 	for k := range l.segments {
 		if s := &l.segments[k]; slices.Contains(s.links, link) {
 			for _, i := range s.switches {
-				if _, on := ps.net.Elements[i].STP.Priority(); !on && !ps.ofElement(i, "stp") {
-					names = append(names, ps.net.Elements[i].Name)
+				_, on := ps.net.Elements[i].STP.Priority()
+				if name := ps.net.Elements[i].Name; !on && !ps.ofElement(i, "stp") && !slices.Contains(names, name) {
+					names = append(names, name)
 				}
 			}
 		}
@@ -226,10 +239,10 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 		}
 	}
 	for _, e := range s.switches {
-		add(model.AboutElement, e, "switch "+n.Elements[e].Name, n.Elements[e].Prefixes)
+		add(model.AboutElement, e, "switch "+n.Elements[e].Name, l.ofSwitch(s, e))
 	}
 	for _, i := range s.links {
-		add(model.AboutLink, i, "link "+n.Links[i].Name, n.Links[i].Prefixes)
+		add(model.AboutLink, i, "link "+n.Links[i].Name, l.ofLink(s, i))
 	}
 	if len(s.links) == 0 {
 		return subnets

@@ -22,7 +22,8 @@ func complete(net model.Network) model.Network {
 	return net
 }
 
-// WithInterfaces is the document with every interface that a link or an edge implies. It does not change its argument.
+// WithInterfaces is the document with every interface that a link or an edge implies: its ends, and at the ends of
+// trunks one for each VLAN. It does not change its argument.
 func WithInterfaces(net model.Network) model.Network {
 	net.Elements = slices.Clone(net.Elements)
 	index := make(map[string]int, len(net.Elements))
@@ -52,7 +53,44 @@ func WithInterfaces(net model.Network) model.Network {
 	for _, e := range net.Edges {
 		imply(e.End)
 	}
+	withVLANs(&net, index, known)
 	return net
+}
+
+// withVLANs implies the interfaces of VLANs, and takes those away that a link no longer implies.
+func withVLANs(net *model.Network, index map[string]int, known map[model.End]struct{}) {
+	v := vlansOf(net)
+	ends, carried := map[int]map[string]bool{}, map[int]map[string]bool{}
+	note := func(of map[int]map[string]bool, i int, name string) {
+		if of[i] == nil {
+			of[i] = map[string]bool{}
+		}
+		of[i][name] = true
+	}
+	for k, l := range net.Links {
+		for _, end := range l.Ends {
+			i, ok := index[end.Element]
+			if !ok || net.Elements[i].Kind == model.Switch {
+				continue
+			}
+			note(ends, i, end.Interface)
+			for _, name := range v.links[k].impliedBy(end) {
+				note(carried, i, name)
+				this := model.End{Element: end.Element, Interface: name}
+				if _, there := known[this]; !there {
+					known[this] = struct{}{}
+					net.Elements[i].Interfaces = append(net.Elements[i].Interfaces, model.Interface{Name: name})
+				}
+			}
+		}
+	}
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		if len(ends[i]) > 0 {
+			e.Interfaces = slices.DeleteFunc(e.Interfaces,
+				func(f model.Interface) bool { return gone(&f, ends[i], carried[i]) })
+		}
+	}
 }
 
 func fillDefaults(e *model.Element) {

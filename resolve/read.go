@@ -42,6 +42,7 @@ func ReadPart(n model.Network, unknown *Unknown) (Document, []model.Problem) {
 	ps.checkResources()
 	ps.checkLinks(l)
 	ps.checkVRRP(l)
+	ps.checkVLANs(l)
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -123,7 +124,34 @@ func (r *resolver) links(numbers *Numbers) error {
 			}
 		}
 	}
+	for k := range r.out.Links {
+		r.interfacesOfVLANs(&r.out.Links[k], &r.vlans.links[k])
+	}
 	return nil
+}
+
+// interfacesOfVLANs tells a link's ends which VLANs it carries, and joins the interfaces of these VLANs.
+func (r *resolver) interfacesOfVLANs(link *model.Link, c *carriage) {
+	if !c.aware() {
+		return
+	}
+	for k, end := range link.Ends {
+		e := &r.out.Elements[r.elements[end.Element]]
+		f := &e.Interfaces[r.interfaces[end]]
+		f.Untagged, f.Tagged = c.untagged, model.VLANsOf(slices.Clone(c.tagged))
+		if e.Kind == model.Switch {
+			continue
+		}
+		for _, vlan := range c.tagged {
+			far := *f.Far
+			if far.Kind != model.Switch {
+				far.Interface = c.end(link.Ends[1-k], vlan).Interface
+			}
+			of := &e.Interfaces[r.interfaces[c.end(end, vlan)]]
+			of.VLAN, of.On, of.MAC, of.Link, of.Far = vlan, f.Name, f.MAC, f.Link, &far
+			of.MTU, of.BFD = f.MTU, f.BFD
+		}
+	}
 }
 
 // shapeOf is what the link does to packets, the same in both directions.
@@ -256,14 +284,23 @@ func inPools(pools []netip.Prefix, p netip.Prefix) bool {
 }
 
 // segmentKey is the switch under which the segment's subnets are kept: the first that has any from before, or else the
-// first. So a switch that joins does not renumber the segment.
+// first. So a switch that joins does not renumber the segment. VLANs have their numbers behind the switch's name,
+// except for the one that the switch's prefixes are for. On a link between others than switches the link has the
+// switch's place.
 func (r *resolver) segmentKey(s segment) string {
 	if len(s.switches) == 0 {
-		return ""
+		if len(s.links) == 0 || s.vlan == r.vlans.links[s.links[0]].untagged {
+			return ""
+		}
+		return r.out.Links[s.links[0]].Name + ":" + strconv.Itoa(s.vlan)
+	}
+	behind := ""
+	if s.vlan > model.DefaultVLAN {
+		behind = "/" + strconv.Itoa(s.vlan)
 	}
 	names := make([]string, len(s.switches))
 	for i, e := range s.switches {
-		names[i] = r.out.Elements[e].Name
+		names[i] = r.out.Elements[e].Name + behind
 	}
 	slices.Sort(names)
 	for _, n := range names {

@@ -9,8 +9,10 @@ import (
 )
 
 // segment is one layer-2 segment: a link between two elements that are no switches, or connected switches with all
-// links to them.
+// links to them. Where they have VLANs each VLAN is one.
 type segment struct {
+	vlan int // 0: all frames
+
 	switches []int // by index in Elements, ascending
 	links    []int // by index in Links, ascending
 	members  []member
@@ -31,7 +33,8 @@ type layout struct {
 	elements   map[string]int
 	interfaces map[model.End]int // index in the element's Interfaces
 	segments   []segment         // in the order of their first links
-	loops      []int             // links that close a loop of switches
+	loops      []int             // links that close a loop of switches, in some VLAN
+	vlans      vlans
 }
 
 // newLayout reads the structure of a network that Complete has seen. Links and edges to elements that do not exist are
@@ -39,41 +42,40 @@ type layout struct {
 func newLayout(net *model.Network) *layout {
 	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)),
 		interfaces: make(map[model.End]int, 2*len(net.Links))}
-	parent := make([]int, len(net.Elements)) // of the forest of connected switches
+	l.vlans = vlansOf(net)
 	for i, e := range net.Elements {
 		l.elements[e.Name] = i
-		parent[i] = i
 		for k, f := range e.Interfaces {
 			l.interfaces[model.End{Element: e.Name, Interface: f.Name}] = k
 		}
 	}
-	root := func(i int) int {
-		for parent[i] != i {
-			parent[i] = parent[parent[i]]
-			i = parent[i]
-		}
-		return i
-	}
+	connected := sets[part]{} // in a VLAN
 	for n, link := range net.Links {
 		a, b, ok := l.ends(link)
 		if !ok || net.Elements[a].Kind != model.Switch || net.Elements[b].Kind != model.Switch {
 			continue
 		}
-		ra, rb := root(a), root(b)
-		if ra == rb {
-			l.loops = append(l.loops, n)
-			continue
+		loop := false
+		for _, vlan := range l.vlans.links[n].all() {
+			loop = !connected.join(part{a, vlan}, part{b, vlan}) || loop
 		}
-		parent[rb] = ra
+		if loop {
+			l.loops = append(l.loops, n)
+		}
 	}
-	bySwitch := map[int]int{} // root → segment
-	of := func(sw int) *segment {
-		r := root(sw)
-		s, ok := bySwitch[r]
+	byPart := map[part]int{} // root → segment
+	joined := map[part]bool{}
+	of := func(sw, vlan int) *segment {
+		root := connected.root(part{sw, vlan})
+		s, ok := byPart[root]
 		if !ok {
 			s = len(l.segments)
-			bySwitch[r] = s
-			l.segments = append(l.segments, segment{})
+			byPart[root] = s
+			l.segments = append(l.segments, segment{vlan: vlan})
+		}
+		if !joined[part{sw, vlan}] {
+			joined[part{sw, vlan}] = true
+			l.segments[s].switches = append(l.segments[s].switches, sw)
 		}
 		return &l.segments[s]
 	}
@@ -82,20 +84,26 @@ func newLayout(net *model.Network) *layout {
 		if !ok {
 			continue
 		}
-		var s *segment
-		switch {
-		case net.Elements[a].Kind == model.Switch:
-			s = of(a)
-		case net.Elements[b].Kind == model.Switch:
-			s = of(b)
-		default:
-			l.segments = append(l.segments, segment{})
-			s = &l.segments[len(l.segments)-1]
-		}
-		s.links = append(s.links, n)
-		for k, e := range [2]int{a, b} {
-			if net.Elements[e].Kind != model.Switch {
-				s.members = append(s.members, member{n, e, l.interfaces[link.Ends[k]]})
+		c := &l.vlans.links[n]
+		for _, vlan := range c.all() {
+			var s *segment
+			switch {
+			case isSwitch(net, a) && isSwitch(net, b):
+				of(b, vlan) // they are one
+				s = of(a, vlan)
+			case isSwitch(net, a):
+				s = of(a, vlan)
+			case isSwitch(net, b):
+				s = of(b, vlan)
+			default:
+				l.segments = append(l.segments, segment{vlan: vlan})
+				s = &l.segments[len(l.segments)-1]
+			}
+			s.links = append(s.links, n)
+			for k, e := range [2]int{a, b} {
+				if !isSwitch(net, e) {
+					s.members = append(s.members, member{n, e, l.interfaces[c.end(link.Ends[k], vlan)]})
+				}
 			}
 		}
 	}
@@ -103,25 +111,28 @@ func newLayout(net *model.Network) *layout {
 		e, ok := l.elements[edge.End.Element]
 		switch {
 		case !ok:
-		case net.Elements[e].Kind == model.Switch && edge.Internet != nil:
-			s := of(e)
+		case isSwitch(net, e) && edge.Internet != nil:
+			s := of(e, l.vlans.untagged(e))
 			s.internet = append(s.internet, n)
-		case net.Elements[e].Kind == model.Switch:
-			of(e).edge = true
+		case isSwitch(net, e):
+			for _, vlan := range l.vlans.atEdge(e, &net.Edges[n]) {
+				of(e, vlan).edge = true
+			}
 		case edge.Internet != nil:
 			l.segments = append(l.segments,
 				segment{internet: []int{n}, members: []member{{-1, e, l.interfaces[edge.End]}}})
 		}
 	}
-	for i, e := range net.Elements {
-		if e.Kind == model.Switch {
-			if s, ok := bySwitch[root(i)]; ok {
-				l.segments[s].switches = append(l.segments[s].switches, i)
-			}
-		}
+	for i := range l.segments {
+		slices.Sort(l.segments[i].switches)
 	}
 	return l
 }
+
+// part is what a switch is in one VLAN, or with 0 altogether.
+type part struct{ sw, vlan int }
+
+func isSwitch(net *model.Network, i int) bool { return net.Elements[i].Kind == model.Switch }
 
 func (l *layout) ends(link model.Link) (a, b int, ok bool) {
 	a, okA := l.elements[link.Ends[0].Element]
@@ -146,7 +157,7 @@ func (l *layout) numbered(m member) bool {
 // stated for it.
 func (l *layout) unnumbered(link int) bool {
 	a, b, ok := l.ends(l.net.Links[link])
-	if !ok || len(l.net.Links[link].Prefixes) > 0 || !l.overInterfaces(a, b) {
+	if !ok || l.vlans.links[link].aware() || len(l.net.Links[link].Prefixes) > 0 || !l.overInterfaces(a, b) {
 		return false
 	}
 	for k, e := range [2]int{a, b} {
@@ -169,13 +180,19 @@ func (l *layout) overInterfaces(a, b int) bool {
 
 // name is what people call the segment: its switch, or else its link.
 func (l *layout) name(s segment) string {
-	if len(s.switches) > 0 {
-		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
+	of := ""
+	if s.vlan != 0 {
+		of = fmt.Sprintf("the VLAN %d of ", s.vlan)
 	}
-	if len(s.links) == 0 {
+	switch {
+	case len(s.switches) > 0 && of != "":
+		return of + "switch " + l.net.Elements[s.switches[0]].Name
+	case len(s.switches) > 0:
+		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
+	case len(s.links) == 0:
 		return "edge " + l.net.Edges[s.internet[0]].Name
 	}
-	return "link " + l.net.Links[s.links[0]].Name
+	return of + "link " + l.net.Links[s.links[0]].Name
 }
 
 // problem is one with a segment's addresses.
@@ -196,7 +213,7 @@ func (l *layout) stated(s segment) []netip.Prefix {
 		if len(s.links) == 0 {
 			return nil
 		}
-		return l.net.Links[s.links[0]].Prefixes
+		return l.ofLink(s, s.links[0])
 	}
 	var all []netip.Prefix
 	known := map[netip.Prefix]struct{}{}
@@ -209,12 +226,29 @@ func (l *layout) stated(s segment) []netip.Prefix {
 		}
 	}
 	for _, e := range s.switches {
-		add(l.net.Elements[e].Prefixes)
+		add(l.ofSwitch(s, e))
 	}
 	for _, n := range s.links {
-		add(l.net.Links[n].Prefixes)
+		add(l.ofLink(s, n))
 	}
 	return all
+}
+
+// ofSwitch are the subnets that a switch states for a segment. Its prefixes are those of what says no VLAN.
+func (l *layout) ofSwitch(s segment, e int) []netip.Prefix {
+	sw := &l.net.Elements[e]
+	if s.vlan > model.DefaultVLAN {
+		return sw.VLANs.Of(s.vlan)
+	}
+	return append(slices.Clip(sw.Prefixes), sw.VLANs.Of(s.vlan)...)
+}
+
+// ofLink are the subnets that a link states for a segment: they are for its frames without a tag.
+func (l *layout) ofLink(s segment, n int) []netip.Prefix {
+	if l.vlans.links[n].untagged != s.vlan {
+		return nil
+	}
+	return l.net.Links[n].Prefixes
 }
 
 // Families returns the address families with which the network's links are numbered if they state none. If the network

@@ -112,7 +112,7 @@ var ofDefaults = []string{"software", "control", "forwarding", "cpu", "memory", 
 	"isis/hello", "bgp/keepalive", "rip/update", "bgp/policies", "bgp/prefix-lists"}
 
 // elementKeys are those keys of elements without which a reader draws other conclusions.
-var elementKeys = append([]string{"interfaces", "addresses", "prefixes", "stp", "vrrp"}, ofDefaults...)
+var elementKeys = append([]string{"interfaces", "addresses", "prefixes", "stp", "vrrp", "vlans"}, ofDefaults...)
 
 // sections are the keys that elements stand below, by kind.
 var sections = map[model.Kind]string{model.Router: "routers", model.Host: "hosts", model.Switch: "switches"}

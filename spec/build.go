@@ -74,6 +74,12 @@ func (b *builder) network() model.Network {
 	for _, item := range f.Switches {
 		e := b.common(model.Switch, item.Name, item.Value.Common, f.Defaults.Switches)
 		e.Prefixes, e.STP, e.VRRP = item.Value.Prefixes, item.Value.STP, vrrp(item.Value.VRRP)
+		for vlan, prefixes := range item.Value.VLANs {
+			if e.VLANs == nil {
+				e.VLANs = model.VLANSubnets{}
+			}
+			e.VLANs[vlan] = prefixes
+		}
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	b.addLinks()

@@ -233,7 +233,7 @@ func (d *decoder) field(v *ast.MappingValueNode, key string, field reflect.Value
 		d.value(v.Value, field, of)
 		return
 	}
-	if text, ok := d.scalar(v.Value, of); ok {
+	if text, ok := d.scalars(v.Value, of, list, key); ok {
 		if err := list.Say(key, text); err != nil {
 			d.fail(v.Value, "%s: %v", of, err)
 		}
@@ -380,6 +380,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = d.neighbors(n, what)
 	case *form.PrefixLists:
 		*p = d.prefixLists(n, what)
+	case *form.VLANs:
+		*p = d.vlans(n, what)
 	case *form.Policies:
 		*p = d.policies(n, what)
 	case *form.Communities:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -295,4 +296,37 @@ func (d *decoder) config(n ast.Node, c *form.Config, what string) {
 		text(v.Value, &item)
 		*c = append(*c, item)
 	}
+}
+
+// vlans reads the subnets of VLANs by their numbers.
+func (d *decoder) vlans(n ast.Node, what string) form.VLANs {
+	all := form.VLANs{}
+	for _, v := range d.entries(n, what) {
+		name, _ := d.scalar(v.Key, what)
+		var prefixes form.Prefixes
+		d.enter(name)
+		d.value(v.Value, reflect.ValueOf(&prefixes).Elem(), "VLAN "+name+" of "+what)
+		d.leave()
+		all[name] = prefixes
+	}
+	return all
+}
+
+// scalars reads a value of a list of keys as a text. VLANs may stand as a list.
+func (d *decoder) scalars(n ast.Node, what string, list form.Keys, key string) (text string, ok bool) {
+	all, is := n.(*ast.SequenceNode)
+	if !is || !slices.ContainsFunc(list.Known(), func(k form.KnownKey) bool {
+		return k.Name == key && k.Type == reflect.TypeFor[model.VLANs]()
+	}) {
+		return d.scalar(n, what)
+	}
+	var parts []string
+	for _, n := range all.Values {
+		part, ok := d.scalar(n, what)
+		if !ok {
+			return "", false
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ","), true
 }

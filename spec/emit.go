@@ -16,6 +16,8 @@ type yamlNode struct {
 	raw   bool // a number: never quoted
 	wide  bool // on several lines, however short
 	open  bool // a mapping of one pair in a list, without braces
+
+	numbers bool // a mapping whose keys are numbers, which are not quoted
 }
 
 type yamlKind int
@@ -126,7 +128,7 @@ func (n yamlNode) flow() (string, bool) {
 		if !ok {
 			return "", false
 		}
-		key := quote(p.key)
+		key := n.key(p.key)
 		if strings.Contains(p.key, ":") {
 			key = doubleQuoted(p.key) // parsers disagree about colons in keys between braces
 		}
@@ -136,6 +138,13 @@ func (n yamlNode) flow() (string, bool) {
 		return "[" + strings.Join(parts, ", ") + "]", true
 	}
 	return "{" + strings.Join(parts, ", ") + "}", true
+}
+
+func (n yamlNode) key(key string) string {
+	if n.numbers {
+		return key
+	}
+	return quote(key)
 }
 
 func (n yamlNode) scalar() string {
@@ -148,7 +157,7 @@ func (n yamlNode) scalar() string {
 // block writes a mapping's pairs one a line, values on the same line where they fit.
 func (n yamlNode) block(b *strings.Builder, indent string) {
 	for _, p := range n.pairs {
-		b.WriteString(indent + quote(p.key) + ":")
+		b.WriteString(indent + n.key(p.key) + ":")
 		p.value.behind(b, indent)
 	}
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -110,9 +111,29 @@ func (f *formatter) slice(doc *yamlNode) {
 func putSaid[T interface{ Keys() []model.Key[T] }](n *yamlNode, is, said *T) {
 	for _, k := range (*is).Keys() {
 		if !k.Same(is, said) {
-			n.put(k.Name, raw(k.Text(is)))
+			n.put(k.Name, valueOf(&k, is))
 		}
 	}
+}
+
+// valueOf is a key's value: a list where it is several VLANs, since a comma between braces ends a value.
+func valueOf[T any](k *model.Key[T], is *T) yamlNode {
+	text := k.Text(is)
+	if k.Type != reflect.TypeFor[model.VLANs]() || !strings.Contains(text, ",") {
+		return raw(text)
+	}
+	n := yamlNode{kind: yamlList}
+	for _, part := range model.VLANs(text).Parts() {
+		n.list = append(n.list, raw(part))
+	}
+	return n
+}
+
+// byNumber has numbers that are texts in the order of the numbers.
+func byNumber(a, b string) int {
+	x, _ := strconv.Atoi(a)
+	y, _ := strconv.Atoi(b)
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a, b))
 }
 
 // alike are those keys of the list for which all values agree.
@@ -344,6 +365,15 @@ func (f *formatter) switchBody(n *yamlNode, e *model.Element) {
 		n.put("stp", raw(string(e.STP)))
 	}
 	putVRRP(n, e.VRRP)
+	var vlans yamlNode
+	for _, vlan := range slices.SortedFunc(maps.Keys(e.VLANs), byNumber) {
+		if len(e.VLANs[vlan]) > 0 {
+			putPrefixes(&vlans, vlan, e.VLANs[vlan])
+		}
+	}
+	if vlans.numbers = true; vlans.kind == yamlMapping {
+		n.put("vlans", vlans)
+	}
 }
 
 func (f *formatter) linkList(doc *yamlNode) {

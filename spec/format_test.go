@@ -182,6 +182,7 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		return
 	}
 	interfaces := map[model.End]bool{}
+	filters := map[string]bool{} // switches that have VLANs
 	var rated model.Link
 	for i := range rapid.IntRange(0, 12).Draw(t, "links") {
 		a := rapid.IntRange(0, len(net.Elements)-1).Draw(t, "a")
@@ -211,7 +212,7 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		l.Bandwidth, l.Delay, l.Loss = rated.Bandwidth, rated.Delay, rated.Loss
 		l.BFD = rapid.SampledFrom([]model.BFD{"", model.BFDUsual, "100ms", "1s x 7"}).Draw(t, "bfd")
 		for _, k := range [2][2]*model.Element{{ea, eb}, {eb, ea}} {
-			if r, s := k[0], k[1]; r.Kind == model.Router && s.Kind == model.Switch && len(s.VRRP) < 2 &&
+			if r, s := k[0], k[1]; r.Kind == model.Router && s.Kind == model.Switch && len(s.VRRP) < 2 && !filters[s.Name] &&
 				(r.Software == model.SoftwareFRR || r.Software == "" && r.Config["bird.conf"] == "") && maybe(t, "vrrp") {
 				s.VRRP = append(s.VRRP, model.VRRP{
 					Preempt:  rapid.SampledFrom([]model.YesNo{"", model.No}).Draw(t, "preempt"),
@@ -220,6 +221,12 @@ func drawLinks(t *rapid.T, net *model.Network) {
 			}
 		}
 		point := ea.Kind != model.Switch && eb.Kind != model.Switch
+		for _, e := range []*model.Element{ea, eb} {
+			if e.Kind == model.Switch && e.Forwarding != model.ForwardOpenFlow && len(e.VRRP) == 0 {
+				l.VLAN = rapid.SampledFrom([]int{0, 10, 20}).Draw(t, "vlan")
+				filters[e.Name] = filters[e.Name] || l.VLAN != 0
+			}
+		}
 		if point && maybe(t, "prefixes") {
 			l.MTU = 9000
 			l.Prefixes = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24)}

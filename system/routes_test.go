@@ -32,6 +32,9 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.HasSuffix(f, "/vlans.yaml") && lacksVLANs() != nil {
+			continue // TestVLANs has that refused here, and made where it can be
+		}
 		parsed, err := spec.Parse(f, text, spec.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -135,7 +135,9 @@ func TestOrdinaryUseIsNoAttack(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range found {
-			examples = append(examples, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+			if name := strings.TrimSuffix(filepath.Base(file), ".yaml"); name != "vlans" || lacksVLANs() == nil {
+				examples = append(examples, name)
+			}
 		}
 		world(t) // the one with an internet edge wants an uplink
 	}

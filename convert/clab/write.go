@@ -31,8 +31,8 @@ type writer struct {
 	notes   *lab.Notes
 	files   map[string][]byte
 	bridges map[string]int // ports that bridges have so far
-	// bridgesMade and impaired are commands.
-	bridgesMade, impaired []string
+	// bridgesMade, vlans and impaired are commands.
+	bridgesMade, vlans, impaired []string
 }
 
 // Write makes a lab of a network: net is its document, complete, and resolved what follows from it.
@@ -78,6 +78,11 @@ func (w *writer) node(e *model.ResolvedElement) (*lab.Map, error) {
 		said.Set("kind", "bridge")
 		w.bridgesMade = append(w.bridgesMade, "ip link add name "+e.Name+" type bridge"+spanningTree(e.STP),
 			"ip link set dev "+e.Name+" up") // `ip` takes a bare a for the option address
+		if slices.ContainsFunc(e.Interfaces, model.ResolvedInterface.HasVLANs) {
+			// Before it has ports, so that nothing passes from one to another. No default is taken after that.
+			w.bridgesMade = append(w.bridgesMade, "ip link set dev "+e.Name+" type bridge vlan_default_pvid 0",
+				"ip link set dev "+e.Name+" type bridge vlan_filtering 1")
+		}
 		return said, nil
 	}
 	said.Set("kind", "linux")
@@ -144,6 +149,10 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 		run("ip address add %s dev lo", a)
 	}
 	for _, i := range interfaces {
+		if i.VLAN != 0 {
+			run("ip link add link %s name %s type vlan id %d", device(i.On, interfaces), i.LinuxName(), i.VLAN)
+			run("ip link set dev %s up", i.LinuxName())
+		}
 		for _, a := range i.Addresses {
 			run("ip address add %s dev %s", a, i.LinuxName())
 		}
@@ -244,6 +253,7 @@ func (w *writer) link(l *model.Link, elements []model.ResolvedElement) (any, err
 				return nil, fmt.Errorf("switch %s: its ports become devices of the machine, whose names have at most "+
 					"15 letters, and %s has more", e.Name, ends[i].device)
 			}
+			w.portVLANs(ends[i].device, &e.Interfaces[k])
 		} else {
 			ends[i].mac = w.stated(end)
 		}
@@ -282,6 +292,19 @@ func (w *writer) link(l *model.Link, elements []model.ResolvedElement) (any, err
 		made.Set("mtu", lab.Raw(strconv.Itoa(model.DefaultMTU))) // theirs is 9500
 	}
 	return made, nil
+}
+
+// portVLANs adds a switch's port to VLANs, by commands of vlans.sh: a topology has no words for them.
+func (w *writer) portVLANs(device string, f *model.ResolvedInterface) {
+	if f.Untagged != 0 {
+		w.vlans = append(w.vlans, fmt.Sprintf("bridge vlan add dev %s vid %d pvid untagged", device, f.Untagged))
+	}
+	if f.Tagged == "" {
+		return
+	}
+	for _, part := range f.Tagged.Parts() {
+		w.vlans = append(w.vlans, fmt.Sprintf("bridge vlan add dev %s vid %s", device, part))
+	}
 }
 
 // impair adds what a link does to packets that leave by one of its ends to the commands of impair.sh: a topology has no
@@ -331,6 +354,7 @@ func (w *writer) script(name string, commands []string, what string) {
 func (w *writer) rest() {
 	w.script("bridges.sh", w.bridgesMade, "switches become bridges of the machine, which must be there: run "+
 		"bridges.sh before `containerlab deploy`")
+	w.script("vlans.sh", w.vlans, "switches' VLANs are not in a topology: run vlans.sh after `containerlab deploy`")
 	w.script("impair.sh", w.impaired, "links' delay, jitter, loss and bandwidth are not in a topology: run impair.sh "+
 		"after `containerlab deploy`; nothing reserves the bandwidth")
 	for _, e := range w.net.Edges {

@@ -210,7 +210,8 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		}
 		for i := range o.job.Element.Interfaces {
 			ifc := &o.job.Element.Interfaces[i]
-			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}, Virtual: len(ifc.VRRP) > 0}
+			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}, Virtual: len(ifc.VRRP) > 0,
+				Untagged: ifc.Access()}
 			d := devices[p.ID]
 			if p.Index, p.Behind = d.Index, d.Behind; p.Index == 0 {
 				continue

@@ -23,6 +23,7 @@ var (
 	DeviceDown        = Kind{"ElementChanged", "device {object} taken down"}
 	DeviceMade        = Kind{"ElementChanged", "device {object} made"}
 	DeviceRenamed     = Kind{"ElementChanged", "device {object} renamed from {detail}"}
+	VLANMade          = Kind{"ElementChanged", "interface {object} made for the VLAN {detail}"}
 	DeviceRemoved     = Kind{"ElementChanged", "device {object} removed"}
 	DevicesRemoved    = Kind{"ElementChanged", "{detail} devices that were made in it removed: {object} and others"}
 	DevicesStay       = Kind{"ElementChanged", "devices that were made in it are not all removed: {object}"}

@@ -282,6 +282,9 @@ func (p *pass) resolve() error {
 		if port.Virtual {
 			w.flags |= pipeline.Virtual
 		}
+		if port.Untagged {
+			w.flags |= pipeline.Untagged
+		}
 		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID) | p.paceOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
 		if w.link.Kind() == pipeline.Edge && port.Edge.Trunk {

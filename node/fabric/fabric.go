@@ -59,6 +59,8 @@ type Port struct {
 	// copies, from this node or from another one by Tunnel. What its element sends there is dropped.
 	Copy   *Copy
 	Copies bool
+	// Untagged drops frames with VLAN tags that come from the element: its link is that of a switch's access port.
+	Untagged bool
 	// Shape is what the link does to packets on their way to the element. The shape of each direction is at the port
 	// where that direction ends.
 	Shape model.Shape

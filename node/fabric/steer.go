@@ -271,7 +271,7 @@ func (f *Fabric) flagPort(port model.PortID, slot uint32) {
 
 // keptFlags are those that steering leaves as they are.
 const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated |
-	pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies | pipeline.Virtual
+	pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies | pipeline.Virtual | pipeline.Untagged
 
 // steeringOf are the flags that steering sets on a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {

@@ -29,6 +29,7 @@ type Link struct {
 	Bridge   bool   // and no port of one
 	// Held tells that somebody said that it shall have no carrier (IFLA_PROTO_DOWN).
 	Held bool
+	VLAN int // whose frames it is for, on the device Peer of the same namespace; zero for others
 }
 
 // Up tells whether the device itself is set up, whether its other end is or not.
@@ -99,6 +100,7 @@ func parse(payload []byte) Link {
 		case unix.IFLA_AF_SPEC:
 			l.parseFamilies(v)
 		case unix.IFLA_LINKINFO:
+			l.VLAN = linux.VLANOf(v)
 			for k, x := range linux.Attrs(v) {
 				l.Bridge = l.Bridge || k == unix.IFLA_INFO_KIND && unix.ByteSliceToString(x) == "bridge"
 			}

@@ -116,6 +116,9 @@ func TestRecordHasAllExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^network: (\S+)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] == "vlans" {
+				continue // it is recorded where the kernel has VLANs
+			}
 			unaddressed := regexp.MustCompile(`(?m)^addressing: none$`).Match(text) // nobody sends before people do
 			if !recorded[m[1]] && !unaddressed {
 				t.Errorf("%s: network %s is not in testdata/ordinary.json.gz: "+

@@ -209,6 +209,7 @@ class ElementOfInterface(TypedDict, total=False):
     stop: list[str]
     stp: str
     tmpfs: dict[str, int]
+    vlans: dict[str, list[str]]
     vrrp: list["VRRP"]
 
 
@@ -248,6 +249,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     stop: list[str]
     stp: str
     tmpfs: dict[str, int]
+    vlans: dict[str, list[str]]
     vrrp: list["VRRP"]
 
 
@@ -504,6 +506,8 @@ class Link(TypedDict, total=False):
     name: Required[str]
     prefixes: list[str]
     state: str
+    vlan: int
+    vlans: str
 
 
 class LinkMeasure(TypedDict, total=False):
@@ -839,10 +843,14 @@ class ResolvedInterface(TypedDict, total=False):
     mac: str
     mtu: int
     name: Required[str]
+    on: str
     ospf: "OSPFPort"
     ospf6: "OSPFPort"
     shape: "Shape"
+    tagged: str
     unannounced: bool
+    untagged: int
+    vlan: int
     vrrp: list["VirtualRouter"]
 
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -53,6 +54,12 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 			for i := range e.Interfaces {
 				described[i] = e.Interfaces[i].Described()
 			}
+			for i := range e.Interfaces {
+				for _, v := range e.Interfaces[i].VLANs { // each has the MAC address of the one that it is on
+					described = append(described, model.Interface{Name: v.Name, Addresses: v.Addresses, OSPF: v.OSPF,
+						OSPF6: v.OSPF6})
+				}
+			}
 			element := model.Rephased(e.PlacedElement, described)
 			element.Routing.BGP = element.Routing.BGP.Described()
 			net.Elements = append(net.Elements, element)
@@ -64,7 +71,10 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 					continue
 				}
 				ends[f.Link] = append(ends[f.Link], model.End{Element: e.Name, Interface: f.Name})
-				l := model.Link{Name: f.Link, BFD: f.BFD}
+				l := model.Link{Name: f.Link, BFD: f.BFD, VLAN: f.Untagged, VLANs: f.Tagged}
+				if f.Access() && f.Untagged == model.DefaultVLAN {
+					l.VLAN = 0 // it need not be said, but where no other is
+				}
 				if f.MTU != model.DefaultMTU {
 					l.MTU = f.MTU
 				}
@@ -72,8 +82,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 					l.Bandwidth, l.Delay, l.Jitter, l.Loss = s.Bandwidth, s.Delay, s.Jitter, s.Loss
 				}
 				// Whoever has no address on a link was given none there.
-				if l.Addressing = links[f.Link].Addressing; e.Kind != model.Switch && !slices.ContainsFunc(f.Addresses,
-					func(a netip.Prefix) bool { return !a.Addr().IsLinkLocalUnicast() }) {
+				if l.Addressing = links[f.Link].Addressing; e.Kind != model.Switch && !hasAddress(&f) {
 					l.Addressing = model.AddressingNone
 				}
 				if f.Far.Stopped {
@@ -133,12 +142,26 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	return r, nil
 }
 
+// hasAddress tells whether an interface has an address, or one of a VLAN on it has. On a trunk that has no VLAN for
+// frames without a tag, the interface itself has none.
+func hasAddress(f *model.PlacedInterface) bool {
+	global := func(a netip.Prefix) bool { return !a.Addr().IsLinkLocalUnicast() }
+	return slices.ContainsFunc(f.Addresses, global) || slices.ContainsFunc(f.VLANs,
+		func(v model.ResolvedInterface) bool { return slices.ContainsFunc(v.Addresses, global) })
+}
+
 // leaveOut removes an interface from a network, and the gateways and next hops that are reached by it.
 func leaveOut(n *model.Network, end model.End) {
 	i := slices.IndexFunc(n.Elements, func(e model.Element) bool { return e.Name == end.Element })
 	e := &n.Elements[i]
 	k := slices.IndexFunc(e.Interfaces, func(f model.Interface) bool { return f.Name == end.Interface })
 	f := e.Interfaces[k]
+	for _, v := range e.Interfaces {
+		if vlan, is := strings.CutPrefix(v.Name, f.Name+"."); is && isNumber(vlan) {
+			leaveOut(n, model.End{Element: end.Element, Interface: v.Name}) // a VLAN on it
+		}
+	}
+	k = slices.IndexFunc(e.Interfaces, func(f model.Interface) bool { return f.Name == end.Interface })
 	e.Interfaces = slices.Delete(slices.Clone(e.Interfaces), k, k+1)
 	beyond := func(a netip.Addr) bool {
 		return slices.ContainsFunc(f.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -159,6 +182,11 @@ func leaveOut(n *model.Network, end model.End) {
 			func(n model.BGPNeighbor) bool { return n.Interface == f.Name })
 		e.Routing.BGP = &d
 	}
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.Atoi(s)
+	return err == nil
 }
 
 func boolOrder(a, b bool) int {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
 )
 
@@ -139,13 +141,16 @@ func (q *questioner) element(name string) *model.ResolvedElement {
 	return nil
 }
 
-// mesh asks for every ordered pair of hosts (and routers), or a sample of them.
+// mesh asks for every ordered pair of hosts (and routers), or a sample of them. Those whom only VLANs keep apart must
+// not reach each other.
 func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 	type end struct {
 		name      string
 		addresses []netip.Addr
 	}
 	var ends []end
+	apart := resolve.VLANsApart(&q.n.resolved)
+	outside := slices.ContainsFunc(q.n.resolved.Edges, func(e model.ResolvedEdge) bool { return e.Device != "" })
 	for i := range q.n.resolved.Elements {
 		e := &q.n.resolved.Elements[i]
 		if q.n.record.Overrides[e.Name].Stopped || e.Kind != model.Host &&
@@ -167,8 +172,12 @@ func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 		for _, f := range families {
 			_, mine := first(a.addresses, f)
 			address, theirs := first(b.addresses, f)
+			not := apart(a.name, b.name)
+			if not && outside {
+				continue // somebody out there may route between VLANs
+			}
 			if _, before := asked[probe{a.name, b.name, address}]; mine && theirs && !before {
-				q.ask(a.name, b.name, address, false, false)
+				q.ask(a.name, b.name, address, not, false)
 			}
 		}
 	}

@@ -476,6 +476,9 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 				l.raise = true
 			}
 		}
+		if err := in.makeVLANs(c, w); err != nil {
+			return err
+		}
 		in.plan(&r, w.want, w.e.want, d.forceUp(w))
 		for _, i := range w.made { // that the pair was made says it all
 			r.hush(w.want.interfaces[i].Pair.Name)

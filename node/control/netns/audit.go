@@ -114,6 +114,9 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 			return false, nil
 		}
 	}
+	if add, remove := in.vlansToChange(e.want); len(add)+len(remove) > 0 {
+		return false, nil
+	}
 	var r repair
 	if in.plan(&r, e.want, e.want, false); r.Len() > 0 || in.hasStrangers(e.want) {
 		return false, nil

@@ -71,9 +71,9 @@ func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byt
 // wantedNeighbours are those wanted on devices that exist.
 func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 	wanted := map[neighbourKey]bool{}
-	for i := range w.interfaces {
-		if l := in.links[w.interfaces[i].Pair.Name]; l != nil {
-			for _, n := range w.interfaces[i].neighbours {
+	for ifc := range w.devices() {
+		if l := in.links[ifc.Pair.Name]; l != nil {
+			for _, n := range ifc.neighbours {
 				wanted[neighbourKey{l.Index, n.to}] = true
 			}
 		}
@@ -135,17 +135,16 @@ func parseNeighbour(p []byte) (neighbourKey, presentNeighbour) {
 // that are no longer wanted.
 func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	in.dropNeighbours(r, w)
-	for i := range w.interfaces {
-		ifc := &w.interfaces[i]
+	for ifc := range w.devices() {
 		l := in.links[ifc.Pair.Name]
 		if l == nil || len(ifc.neighbours) == 0 || !w.up || !l.Up() && !w.raises(l, forceUp) {
 			continue
 		}
 		var last []wantNeighbour
 		if before != nil {
-			for k := range before.interfaces {
-				if before.interfaces[k].Pair.Name == ifc.Pair.Name {
-					last = before.interfaces[k].neighbours
+			for was := range before.devices() {
+				if was.Pair.Name == ifc.Pair.Name {
+					last = was.neighbours
 				}
 			}
 		}
@@ -220,8 +219,7 @@ func (in *inside) dropNeighbours(r *repair, w *want) {
 }
 
 func (in *inside) wantsNeighbour(w *want, key neighbourKey) bool {
-	for i := range w.interfaces {
-		ifc := &w.interfaces[i]
+	for ifc := range w.devices() {
 		if l := in.links[ifc.Pair.Name]; l == nil || l.Index != key.index {
 			continue
 		}

@@ -45,6 +45,11 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	} else {
 		o[0].Makes = append(o[0].Makes, model.FeatureImage)
 	}
+	if err := vlanDevices(); err != nil {
+		o[0].Lacks[model.FeatureVLANs] = err.Error()
+	} else {
+		o[0].Makes = append(o[0].Makes, model.FeatureVLANs)
+	}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		err := containers
 		for _, r := range software.Requires(s) {
@@ -79,6 +84,9 @@ func hasVRRP() error {
 	}
 	return nil
 }
+
+// vlanDevices says why this machine's kernel makes none, if it makes none. That does not change while it runs.
+var vlanDevices = sync.OnceValue(linux.ProbeVLANs)
 
 // probeNamespaces finds out what is missing for elements without processes.
 func probeNamespaces() error {

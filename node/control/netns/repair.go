@@ -68,8 +68,8 @@ func (r *repair) do(c *linux.Rtnetlink) ([]change.Change, error) {
 // wish.
 func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	in.planLoopback(r, w)
-	for i := range w.interfaces {
-		in.planDevice(r, w, &w.interfaces[i], forceUp)
+	for ifc := range w.devices() {
+		in.planDevice(r, w, ifc, forceUp)
 	}
 	in.planVirtuals(r, w, forceUp)
 	in.planNeighbours(r, w, before, forceUp)
@@ -128,7 +128,8 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 	}
 	if w.raises(l, forceUp) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " up",
-			done: change.DeviceUp.Of(ifc.label), device: ifc.Pair.Name})
+			done: change.DeviceUp.Of(ifc.label), device: ifc.Pair.Name,
+			harmless: unix.ENETDOWN}) // one of a VLAN comes up with the one that it is on
 		r.Link(l.Index, unix.IFF_UP, unix.IFF_UP)
 	}
 	if !w.up && l.Up() {

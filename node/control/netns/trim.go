@@ -52,8 +52,8 @@ func (d *Driver) Trim(ctx context.Context) ([]control.Trimmed, error) {
 		}
 		l := e.job.Element.Limits()
 		least.Neighbours, least.Connections = min(least.Neighbours, l.Neighbours), min(least.Connections, l.Connections)
-		for i := range e.want.interfaces {
-			known += len(e.want.interfaces[i].neighbours)
+		for ifc := range e.want.devices() {
+			known += len(ifc.neighbours)
 		}
 		ids = append(ids, id)
 	}

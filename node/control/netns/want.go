@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,6 +21,7 @@ type want struct {
 	up         bool
 	interfaces []wantInterface
 	virtuals   []wantVirtual
+	vlans      []wantVLAN
 	loopback   []netip.Prefix
 	routes     []wantRoute // nil where routing software makes them
 	ownRoutes  bool        // static routes are this driver's
@@ -56,8 +58,28 @@ func (w *want) has(key string) bool {
 
 // hasDevice returns whether there is to be a device with that name.
 func (w *want) hasDevice(name string) bool {
-	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name }) ||
-		slices.ContainsFunc(w.virtuals, func(v wantVirtual) bool { return v.device == name })
+	for i := range w.devices() {
+		if i.Pair.Name == name {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.virtuals, func(v wantVirtual) bool { return v.device == name })
+}
+
+// devices are the element's ends of its ports, and the devices of VLANs on them.
+func (w *want) devices() iter.Seq[*wantInterface] {
+	return func(yield func(*wantInterface) bool) {
+		for i := range w.interfaces {
+			if !yield(&w.interfaces[i]) {
+				return
+			}
+		}
+		for i := range w.vlans {
+			if !yield(&w.vlans[i].wantInterface) {
+				return
+			}
+		}
+	}
 }
 
 // protocols are those whose routes are examined. With before, these include the ones that this driver used before
@@ -93,6 +115,20 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 		}
 		devices[ifc.Pair.Name] = true
 		w.interfaces[i] = ifc
+	}
+	for i := range el.Interfaces {
+		for k := range el.Interfaces[i].VLANs {
+			v, err := newWantVLAN(job.ID, &w.interfaces[i], &el.Interfaces[i].VLANs[k])
+			if err != nil {
+				return nil, err
+			}
+			if devices[v.Pair.Name] {
+				return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name",
+					job.ID, v.Pair.Name)
+			}
+			devices[v.Pair.Name] = true
+			w.vlans = append(w.vlans, v)
+		}
 	}
 	if el.Kind == model.Switch {
 		for i := range w.interfaces {
@@ -158,18 +194,25 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInte
 	if ifc.Far == nil || len(ifc.Far.Peers) == 0 {
 		return w, nil
 	}
-	w.neighbours = make([]wantNeighbour, 0, 2*len(ifc.Far.Peers))
-	for _, p := range ifc.Far.Peers {
+	var err error
+	w.neighbours, err = newNeighbours(key, ifc.Far.Peers)
+	return w, err
+}
+
+// newNeighbours are the addresses that an interface reaches without a router.
+func newNeighbours(key model.PortID, peers []model.LinkPeer) ([]wantNeighbour, error) {
+	all := make([]wantNeighbour, 0, 2*len(peers))
+	for _, p := range peers {
 		mac, err := net.ParseMAC(p.MAC)
 		if err != nil || len(mac) != 6 {
-			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like "+
+			return nil, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like "+
 				"02:00:00:00:00:01", key, p.MAC)
 		}
 		for _, a := range p.Addresses {
-			w.neighbours = append(w.neighbours, wantNeighbour{a, mac})
+			all = append(all, wantNeighbour{a, mac})
 		}
 	}
-	return w, nil
+	return all, nil
 }
 
 var routeKinds = map[model.RouteType]uint8{"": unix.RTN_UNICAST, model.RouteUnicast: unix.RTN_UNICAST,
@@ -189,6 +232,11 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 		for i := range el.Interfaces {
 			if el.Interfaces[i].Name == r.Interface {
 				w.device = el.Interfaces[i].LinuxName()
+			}
+			for _, v := range el.Interfaces[i].VLANs {
+				if v.Name == r.Interface {
+					w.device = v.LinuxName()
+				}
 			}
 		}
 		if w.device == "" {

@@ -26,6 +26,7 @@ const (
 	Copies      = 1 << 11 // it gets copies of what passes a link, and gives nothing
 	Paced       = 1 << 12 // what comes to its element and from it is bounded: its packets cost too much
 	Virtual     = 1 << 13 // its router takes part in virtual routers (VRRP), and takes frames to them as well
+	Untagged    = 1 << 14 // its link is a switch's access port's: it gives no frames with VLAN tags
 	routerShift = 16      // bits to shift
 	Copied      = 1 << 31 // in snap: what passes the port's link is copied (mirrors)
 )
@@ -77,7 +78,7 @@ const (
 	DropPunts   Drop = 9  // its routers would get more exceptional packets a second than they may
 	DropCut     Drop = 10 // from or to an element in quarantine
 	DropStale   Drop = 11 // slot 0: waited in a queue while its port went; the slot is another port's by now
-	DropTag     Drop = 12 // a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk
+	DropTag     Drop = 12 // a VLAN tag, or what is for the next bridge alone, at an edge or a port that is no trunk
 	DropCopies  Drop = 13 // sent by an interface that gets copies only
 	DropNode    Drop = 14 // to a node's tunnels, out of an edge
 	DropPace    Drop = 15 // its element's packets cost the node more than they may

@@ -43,8 +43,10 @@ const (
 	iflaBrBridgeID      = 11 // IFLA_BR_BRIDGE_ID
 	iflaBrRootPort      = 12 // IFLA_BR_ROOT_PORT
 	iflaBrRootCost      = 13 // IFLA_BR_ROOT_PATH_COST
+	iflaBrVLANFiltering = 7  // IFLA_BR_VLAN_FILTERING
 	iflaBrFDBFlush      = 21 // IFLA_BR_FDB_FLUSH
 	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
+	iflaBrVLANDefault   = 39 // IFLA_BR_VLAN_DEFAULT_PVID
 	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
 )
 
@@ -79,10 +81,21 @@ func New(dirs instance.NodeDirs, enter func(id model.ID, f func() error) error) 
 
 func (p *Plane) mark(id model.ID) string { return filepath.Join(p.marks, id.Network, id.Element) }
 
-// Offers returns switches, where the kernel makes bridges.
+// Offers returns switches, where the kernel makes bridges, and VLANs, where these have some.
 func (p *Plane) Offers(context.Context) model.Offers {
-	return model.OfferOf(model.ForwardBridge.Feature(), probe(), model.Switch)
+	o := model.OfferOf(model.ForwardBridge.Feature(), probe(), model.Switch)
+	switch err := bridgeVLANs(); {
+	case len(o.Lacks()) > 0:
+	case err != nil:
+		o[0].Lacks = map[model.Feature]string{model.FeatureVLANs: err.Error()}
+	default:
+		o[0].Makes = append(o[0].Makes, model.FeatureVLANs)
+	}
+	return o
 }
+
+// bridgeVLANs says why this machine's bridges have none, if they have none. That does not change while a kernel runs.
+var bridgeVLANs = sync.OnceValue(linux.ProbeBridgeVLANs)
 
 // probe tells why the kernel cannot make bridges; nil if it can. Where no module is loaded it tries, in a namespace of
 // its own.
@@ -197,12 +210,14 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 		return false, err
 	}
 	mac, want := model.BridgeMAC(job.ID), treeOf(job.Element.STP)
+	vlans := newVLANs(job)
 	bridge, ok := links[device]
 	if !ok {
 		var b linux.Batch
 		create(&b, mac, want, older)
+		vlans.prepare(&b)
 		if errs := c.Do(&b); errs != nil {
-			return false, fmt.Errorf("make its bridge: %w", errs[0])
+			return false, fmt.Errorf("make its bridge: %w", errors.Join(errs...))
 		}
 		if links, err = readLinks(c); err != nil {
 			return false, err
@@ -216,6 +231,10 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 		}
 	}
 	limited = bridge.limited && !older
+	if vlans.aware && !bridge.knowsVLANs {
+		return false, errors.New("its ports have VLANs, and this kernel's bridges have none (it needs " +
+			"CONFIG_BRIDGE_VLAN_FILTERING)")
+	}
 	var b linux.Batch
 	var doing []string
 	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || bridge.snoops || bridge.tree != want ||
@@ -223,6 +242,11 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 		doing = append(doing, "put right its bridge")
 		settings(&b, bridge.index, mac, want, older)
 	}
+	present, err := vlans.read(c, bridge)
+	if err != nil {
+		return false, err
+	}
+	vlans.before(&b, &doing, bridge)
 	for i := range job.Element.Interfaces {
 		ifc := &job.Element.Interfaces[i]
 		l, ok := links[ifc.LinuxName()]
@@ -237,6 +261,11 @@ func join(job *forward.Job, older bool) (limited bool, err error) {
 		b.Link(l.index, 0, 0)
 		b.Uint32(unix.IFLA_MASTER, uint32(bridge.index))
 	}
+	for i := range job.Element.Interfaces {
+		l := links[job.Element.Interfaces[i].LinuxName()]
+		vlans.port(&b, &doing, &job.Element.Interfaces[i], l.index, present[l.index])
+	}
+	vlans.after(&b, &doing, bridge)
 	if b.Len() == 0 {
 		return limited, nil
 	}

@@ -17,6 +17,9 @@ type link struct {
 	mac           [6]byte
 	snoops        bool // a bridge that looks at what is for groups
 	tree          tree // a bridge's
+	knowsVLANs    bool // a bridge of a kernel whose bridges have VLANs
+	vlans         bool // it heeds them
+	pvid          uint16
 	limited       bool // a bridge of a kernel that bounds what it learns
 	limit         uint32
 }
@@ -92,6 +95,10 @@ func (l *link) bridge(info []byte) {
 				l.tree.hello = binary.NativeEndian.Uint32(v)
 			case k == iflaBrMaxAge && len(v) >= 4:
 				l.tree.age = binary.NativeEndian.Uint32(v)
+			case k == iflaBrVLANFiltering && len(v) >= 1:
+				l.knowsVLANs, l.vlans = true, v[0] != 0
+			case k == iflaBrVLANDefault && len(v) >= 2:
+				l.pvid = binary.NativeEndian.Uint16(v)
 			case k == iflaBrMcastSnooping && len(v) >= 1:
 				l.snoops = v[0] != 0
 			case k == iflaBrFDBMaxLearned && len(v) >= 4:

@@ -286,6 +286,9 @@ type Switch struct {
 	// A virtual router of its segment (VRRP version 3, RFC 5798), or a list of several: routers with FRR share its
 	// address, which is the gateway of the segment's hosts unless they say otherwise.
 	VRRP VRRPs `yaml:"vrrp"`
+	// The subnets of its VLANs, by their numbers: `{10: 10.0.10.0/24}`. Which VLANs there are, and at which ports, is
+	// said by the links.
+	VLANs VLANs `yaml:"vlans"`
 }
 
 // VRRP is a virtual router of a segment.

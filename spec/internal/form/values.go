@@ -99,6 +99,9 @@ func (n Neighbors) None() bool { return n.List == nil && n.By == nil }
 // PrefixLists are a mapping: prefixes with their lengths, by the name of the list.
 type PrefixLists map[string][]string
 
+// VLANs are a mapping: prefixes, by the VLAN's number.
+type VLANs map[string]Prefixes
+
 // Policies are a mapping.
 type Policies map[string][]PolicyRule
 

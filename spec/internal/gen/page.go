@@ -112,6 +112,10 @@ func takes(t reflect.Type) string {
 		return "numbers by name"
 	case reflect.TypeFor[form.PrefixLists]():
 		return "prefixes by name"
+	case reflect.TypeFor[form.VLANs]():
+		return "prefixes by number"
+	case reflect.TypeFor[model.VLANs]():
+		return "number, range or list; `all`"
 	case reflect.TypeFor[form.Policies]():
 		return "rules by name"
 	case reflect.TypeFor[form.Communities]():

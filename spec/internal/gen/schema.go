@@ -178,6 +178,13 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return mapping(&schema{Type: "integer", Minimum: "1", Maximum: "254"})
 	case reflect.TypeFor[form.PrefixLists]():
 		return mapping(several(text(`^[0-9a-fA-F:.]+/[0-9]+( +(le|ge) +[0-9]+){0,2}( *, *.*)?$`)))
+	case reflect.TypeFor[form.VLANs]():
+		return mapping(b.value(reflect.TypeFor[form.Prefixes]()))
+	case reflect.TypeFor[model.VLANs]():
+		const vlans = `[0-9]+( *- *[0-9]+)?`
+		one := anyOf(&schema{Type: "integer", Minimum: "1", Maximum: "4094"},
+			text(`^(all|none|`+vlans+`( *, *`+vlans+`)*)$`))
+		return anyOf(&schema{Type: "array", Items: one}, one)
 	case reflect.TypeFor[form.Policies]():
 		return mapping(&schema{Type: "array", Items: b.ref(reflect.TypeFor[form.PolicyRule]())})
 	case reflect.TypeFor[form.Communities]():

@@ -45,6 +45,7 @@ enum {
 	PORT_COPIES = 1 << 11, /* it gets copies of what passes a link, and gives nothing */
 	PORT_PACED = 1 << 12,  /* what comes to its element and from it is bounded: its packets cost too much */
 	PORT_VIRTUAL = 1 << 13, /* its router takes part in virtual routers (VRRP), and takes frames to them as well */
+	PORT_UNTAGGED = 1 << 14, /* its link is a switch's access port's: it gives no frames with VLAN tags */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -169,7 +170,7 @@ enum {
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	DROP_CUT = 10,    /* from or to an element in quarantine */
 	DROP_STALE = 11,  /* slot 0: waited in a queue while its port went; the slot is another port's by now */
-	DROP_TAG = 12,    /* a VLAN tag, or what is for the next bridge alone, at an edge that is no trunk */
+	DROP_TAG = 12,    /* a VLAN tag, or what is for the next bridge alone, at an edge or a port that is no trunk */
 	DROP_COPIES = 13, /* sent by an interface that gets copies only */
 	DROP_NODE = 14,   /* to a node's tunnels, out of an edge */
 	DROP_PACE = 15,   /* its element's packets cost the node more than they may */

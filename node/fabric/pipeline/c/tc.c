@@ -15,7 +15,7 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
-	if (from->flags & (PORT_METERED | PORT_CUT | PORT_COPIES | PORT_PACED)) {
+	if (from->flags & (PORT_METERED | PORT_CUT | PORT_COPIES | PORT_PACED | PORT_UNTAGGED)) {
 		if (from->flags & PORT_COPIES)
 			return drop(l, slot, DROP_COPIES);
 		if (from->flags & PORT_CUT)
@@ -24,6 +24,8 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 			return drop(l, slot, DROP_PACE);
 		if (from->flags & PORT_METERED && over_meter(slot, l.packets))
 			return drop(l, slot, DROP_METER);
+		if (from->flags & PORT_UNTAGGED && untag(skb))
+			return drop(l, slot, DROP_TAG);
 	}
 	if (from->snap & PORT_COPIED)
 		mirror_frame(skb, slot);
