@@ -200,6 +200,10 @@ func TestDamagedDisk(t *testing.T) {
 		}
 		jobs[0].Element.Stopped = false
 		r := n.Apply(ctx, jobs)[0]
+		for tries := 0; r.Err == nil && r.Phase != model.PhaseRunning && tries < 600; tries++ { // it waits for its turn
+			time.Sleep(50 * time.Millisecond)
+			r = n.Apply(ctx, jobs)[0]
+		}
 		if r.Err == nil || !strings.Contains(r.Err.Error(), "its disk is damaged") ||
 			!strings.Contains(r.Err.Error(), "restart --new-disk lab/") {
 			t.Fatalf("a damaged disk: %v", r.Err)
