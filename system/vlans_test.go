@@ -71,8 +71,8 @@ func TestVLANs(t *testing.T) {
 	p.run("apply", "-f", name)
 	p.run("check", "office", "--mesh", "--wait", "2m")
 	for element, words := range map[string][]string{
-		"gw": {"s1.10 up 10.0.10.", "s1.20 up 10.0.20.", "VLAN 10"},
-		"s1": {"VLANs", "10, 20 tagged", "20"},
+		"gw": {"s1.10 up 10.0.10.", "s1.20 up 10.0.20.", "VLANs", "s1 - 10, 20"},
+		"s1": {"VLANs", "gw - 10, 20", "h4 20 -"},
 	} {
 		for _, w := range words {
 			if out := p.run("describe", "office/"+element); !strings.Contains(strings.Join(strings.Fields(out), " "), w) {
@@ -129,7 +129,7 @@ func TestVLANs(t *testing.T) {
 			}
 		}
 	}
-	if out := p.run("describe", "office/h1:s1"); !strings.Contains(out, "trunk") {
+	if out := p.run("describe", "office/h1:s1"); !strings.Contains(out, "of these: VLAN tag") {
 		t.Errorf("describe does not tell of the frames that were dropped:\n%s", out)
 	}
 

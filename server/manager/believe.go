@@ -214,14 +214,18 @@ func boundElement(e *model.ElementStatus, of *network) {
 	}
 }
 
-// few keeps as many entries of a map by reasons as there can be.
+// few keeps as many entries of a map by reasons as there can be, and of each reason as much as there may be.
 func few[V any](all map[string]V) map[string]V {
-	for k := range all {
-		if len(all) > maxToldKinds || len(k) > maxToldName {
-			delete(all, k)
+	if all == nil {
+		return nil
+	}
+	kept := make(map[string]V, min(len(all), maxToldKinds))
+	for k, v := range all {
+		if len(kept) < maxToldKinds {
+			kept[model.Shorten(k, maxToldName)] = v
 		}
 	}
-	return all
+	return kept
 }
 
 func fewUses(all map[string]model.HookUse, most int) map[string]model.HookUse {

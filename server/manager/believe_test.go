@@ -209,3 +209,15 @@ func TestEveryPhaseOfAnElementIsBelieved(t *testing.T) {
 		t.Errorf("%d events say that the node lies", n)
 	}
 }
+
+// Of a reason that is longer than what is kept of one, its beginning is kept with its number.
+func TestLongReasonsAreShortened(t *testing.T) {
+	long := strings.Repeat("x", maxToldName) + " and more"
+	all := map[string]uint64{"short": 1, long: 2}
+	if got := few(all); len(got) != 2 || got["short"] != 1 || got[model.Shorten(long, maxToldName)] != 2 {
+		t.Errorf("%v became %v", all, got)
+	}
+	if few[int](nil) != nil {
+		t.Error("nothing became something")
+	}
+}

@@ -83,7 +83,7 @@ var Drops = [...]string{
 	DropPunts:   "more than the slice's punts a second",
 	DropCut:     "in quarantine",
 	DropStale:   "its port is gone",
-	DropTag:     "VLAN tag, or for bridges alone, at an edge or a port that is no trunk",
+	DropTag:     "VLAN tag, or for bridges alone, where no trunk is",
 	DropCopies:  "sent by an interface that gets copies only",
 	DropNode:    "to a node's tunnels by an edge",
 	DropPace:    "its element's packets take too much of the node",
