@@ -55,7 +55,12 @@ func TestOffersWithoutPrograms(t *testing.T) {
 		path := os.Getenv("PATH")
 		os.Setenv("PATH", dir)
 		defer os.Setenv("PATH", path)
-		return (*Driver)(nil).Offers(t.Context())
+		offers := (*Driver)(nil).Offers(t.Context())
+		for i := range offers { // VLANs take no program
+			delete(offers[i].Lacks, model.FeatureVLANs)
+			offers[i].Makes = slices.DeleteFunc(offers[i].Makes, func(f model.Feature) bool { return f == model.FeatureVLANs })
+		}
+		return offers
 	}
 	all := []string{"nsenter", "runc", "tini", "mkfs.ext4", "resize2fs"}
 	if o := with(all...); len(o) != 1 || len(o.Lacks()) != 0 || !slices.Contains(o[0].Makes, "software: frr") ||
