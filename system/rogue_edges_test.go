@@ -272,6 +272,6 @@ for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 		for range 30 {
 			blurts(t, mean, 10, 20)
 		}
-		return strings.Contains(strings.Join(p.suspicions("mean/a"), "\n"), "VLAN tag, or for bridges alone, at an edge")
+		return strings.Contains(strings.Join(p.suspicions("mean/a"), "\n"), "VLAN tag, or for bridges alone, where no trunk is")
 	}, func() string { return p.run("get", "events") })
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
+// office's way back leads through r2: core does not hear that a link behind r1 is silent, and of two ways that cost the
+// same it might take r1's.
 const office = `network: lab
 ospf: {}
-routers: {r1: {node: n1}, r2: {node: n2}, core: }
+routers: {r1: {node: n1}, r2: {node: n2}, core: {interfaces: {r1: {ospf: {cost: 100}}}}}
 hosts: {h1: {node: n2}, h2: }
 switches:
   s1:
