@@ -265,7 +265,23 @@ func TestDriftIsPutRight(t *testing.T) {
 // auditAll audits until every element was looked into, and expects exactly these to differ.
 func (n *testNode) auditAll(t testing.TB, want ...model.ID) {
 	t.Helper()
-	var differ []model.ID
+	if differ := n.audited(t); !slices.Equal(differ, want) {
+		t.Errorf("the audit found %v: want %v", differ, want)
+	}
+}
+
+// untilAuditFinds audits until exactly these differ.
+func (n *testNode) untilAuditFinds(t testing.TB, want ...model.ID) {
+	t.Helper()
+	for differ := n.audited(t); !slices.Equal(differ, want); differ = n.audited(t) {
+		if err := t.Context().Err(); err != nil {
+			t.Fatalf("the audit still finds %v: want %v: %v", differ, want, err)
+		}
+	}
+}
+
+func (n *testNode) audited(t testing.TB) (differ []model.ID) {
+	t.Helper()
 	for range len(n.elements) {
 		for _, e := range n.elements {
 			e.rest = time.Time{} // a look may take long on a busy machine
@@ -277,9 +293,7 @@ func (n *testNode) auditAll(t testing.TB, want ...model.ID) {
 		}
 		differ = append(differ, ids...)
 	}
-	if !slices.Equal(differ, want) {
-		t.Errorf("the audit found %v: want %v", differ, want)
-	}
+	return differ
 }
 
 // TestRestartKeepsEverything is the agent's restart: nothing is made anew, and what changed meanwhile is found.
