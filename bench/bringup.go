@@ -105,8 +105,7 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 			return err
 		}
 		t.Rows = append(t.Rows, []string{name, fmt.Sprintf("%.2f", stats.Median(a)),
-			fmt.Sprintf("%.2f", stats.Median(b)),
-			fmt.Sprintf("%.1f", stats.Median(c)), ratio(toBare), ratio(toMine)})
+			fmt.Sprintf("%.2f", stats.Median(b)), fmt.Sprintf("%.1f", stats.Median(c)), ratio(toBare), ratio(toMine)})
 		return nil
 	}
 	if err := row("made", func(r oneRound) float64 { return r.Polyplane }, func(r oneRound) float64 { return r.Bare },

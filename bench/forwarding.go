@@ -30,8 +30,7 @@ func forwarding(ctx context.Context, o options) ([]table, error) {
 const oneCore = "64-byte frames to 4,096 random destinations. In a round all systems run at once on one core – " +
 	"source, router and sink of each on " +
 	"veth pairs of its own – which the scheduler gives to one after the other for milliseconds: frames a second of " +
-	"CPU time, source and sink included, " +
-	"medians of %d rounds; ratios round by round, with 95 %% bootstrap intervals."
+	"CPU time, source and sink included, medians of %d rounds; ratios round by round, with 95 %% bootstrap intervals."
 
 var ratioColumns = []string{"what", "Mp/s", "compared with, Mp/s", "ratio", "asked for"}
 
@@ -79,8 +78,7 @@ func oneRouter(ctx context.Context, o options) (t table, err error) {
 				"batches of 64. Plain veths: the same namespaces joined by veth pairs, the kernel forwards; with the " +
 				"sink in the driver " +
 				"(XDP) or behind it, whichever is faster, and GRO on, without which XDP frames do not arrive. Bare " +
-				"redirect: one program that sends " +
-				"every frame on to one device by a device map, and looks at nothing."}
+				"redirect: one program that sends every frame on to one device by a device map, and looks at nothing."}
 		t.Rows, err = rows(
 			func() ([]string, error) {
 				return o.against("xdp, driver's hook, meter and counters on", slow, best, "≥ 3")

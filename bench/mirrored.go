@@ -56,8 +56,7 @@ func newMirrored() (m *mirrored, err error) {
 	}
 	// These are the element's sysctls that matter for its tables.
 	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
-		"ipv4/nexthop_compat_mode": "1",
-		"ipv6/route/max_size":      "2147483647"} {
+		"ipv4/nexthop_compat_mode": "1", "ipv6/route/max_size": "2147483647"} {
 		if err := netdev.In(m.router.Path(),
 			func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }); err != nil {
 			return nil, err

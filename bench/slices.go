@@ -91,8 +91,7 @@ func (w *wires) jobs(first uint32) (jobs []control.Job) {
 				Forwarding: model.ForwardXDP}}}
 		for side, ifc := range []string{wireIn, wireOut} {
 			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{
-				ResolvedInterface: model.ResolvedInterface{Name: ifc, MTU: 1500,
-					MAC:       w.mac(i, ifc).String(),
+				ResolvedInterface: model.ResolvedInterface{Name: ifc, MTU: 1500, MAC: w.mac(i, ifc).String(),
 					Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", side))}}})
 		}
 		jobs = append(jobs, j)
@@ -147,8 +146,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 			for _, ifc := range []string{wireIn, wireOut} {
 				id := w.port(i, ifc)
 				s.Ports = append(s.Ports, fabric.Port{ID: id, Index: l.devices[id].Index, MAC: w.mac(i, ifc),
-					Hook: model.HookXDP,
-					Edge: &fabric.Edge{Device: w.device(ifc), VLAN: i + 1}})
+					Hook: model.HookXDP, Edge: &fabric.Edge{Device: w.device(ifc), VLAN: i + 1}})
 			}
 		}
 	}

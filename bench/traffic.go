@@ -76,8 +76,7 @@ func rates(r selftest.Report) table {
 			"more than 100 µs late"},
 		Note: fmt.Sprintf("Asked for: constant rates from 10,000 frames/s up within 1 %%. Medians; 64-byte frames, "+
 			"one by one timed and checked. With Poisson gaps a count of N frames is off by about 1/√N by itself. "+
-			"Least delay, nothing in between: median %d ns, 99 %% %d ns.",
-			r.Floor.P50, r.Floor.P99),
+			"Least delay, nothing in between: median %d ns, 99 %% %d ns.", r.Floor.P50, r.Floor.P99),
 	}
 	for _, p := range r.Paces {
 		gaps := "constant"

@@ -139,8 +139,7 @@ func (c *CLI) showPackets(stream io.Reader, w io.Writer, most int, port model.Po
 			n.missed += *options.DropCount
 		}
 		if _, err := fmt.Fprintf(w, "%s %s %s\n", info.Timestamp.In(c.Now().Location()).Format("15:04:05.000000"),
-			direction,
-			summarize(data, in.LinkType(), info.Length)); err != nil {
+			direction, summarize(data, in.LinkType(), info.Length)); err != nil {
 			return err
 		}
 	}

@@ -22,8 +22,7 @@ func (c *CLI) exampleCommand() *cobra.Command {
 		Short:   "Print an example file, or list the examples",
 		GroupID: groupNetworks,
 		Example: "  polyplane example\n  polyplane example duo > duo.yaml\n  polyplane example duo | polyplane apply " +
-			"-f -\n" +
-			"  polyplane example line --routers 1000 | polyplane apply -f -",
+			"-f -\n  polyplane example line --routers 1000 | polyplane apply -f -",
 		Args: args(0, 1, "an example's name"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if cmd.Flags().Changed("routers") && (len(given) == 0 || given[0] != lineExample) {

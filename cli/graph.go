@@ -121,8 +121,7 @@ func writeDOT(w io.Writer, r model.Record) error {
 	}
 	for _, e := range r.Network.Edges {
 		fmt.Fprintf(b, "  %s [shape=cds];\n  %s -- %s [style=dashed];\n", dotQuote(edgeDevice(e)),
-			dotQuote(e.End.Element),
-			dotQuote(edgeDevice(e)))
+			dotQuote(e.End.Element), dotQuote(edgeDevice(e)))
 	}
 	b.WriteString("}\n")
 	return b.Flush()

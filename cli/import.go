@@ -42,8 +42,7 @@ could not be carried over, or not as it was, is told line by line on the standar
 and nothing is applied.`,
 		Example: "  polyplane import ann-lab.tar\n  polyplane import lab.tar --name ann-lab\n" +
 			"  polyplane import lab.clab.yml > lab.yaml\n  polyplane import topology.yml -o lab.yaml && " +
-			"polyplane plan " +
-			"-f lab.yaml\n  polyplane import lab.clab.yml 2> /dev/null | polyplane apply -f -",
+			"polyplane plan -f lab.yaml\n  polyplane import lab.clab.yml 2> /dev/null | polyplane apply -f -",
 		Args: args(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			archived, err := c.isArchive(given[0])

@@ -14,8 +14,7 @@ func networkListing() listing[model.NetworkStatus] {
 	return listing[model.NetworkStatus]{
 		name: "networks", aliases: []string{"network", "nets", "net"}, short: "List the virtual networks",
 		example: "  polyplane get networks\n  polyplane get networks -w",
-		fetch: func(ctx context.Context, cl Client, _ string) ([]model.NetworkStatus,
-			error) {
+		fetch: func(ctx context.Context, cl Client, _ string) ([]model.NetworkStatus, error) {
 			return cl.Networks(ctx)
 		},
 		pick:  func(d model.Dump) []model.NetworkStatus { return d.Networks },
@@ -65,8 +64,7 @@ func nodeListing() listing[model.NodeStatus] {
 				text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
 				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n),
-					freeDisk(n), c.since(n.LastSeen), offered(n.Offers),
-					lacking(n.Offers), oneLine(n.Problem))...)
+					freeDisk(n), c.since(n.LastSeen), offered(n.Offers), lacking(n.Offers), oneLine(n.Problem))...)
 			}
 			return row
 		},

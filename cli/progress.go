@@ -47,8 +47,7 @@ func (p *progress) update(done, all int) {
 	if p.bar == nil {
 		p.container = mpb.New(mpb.WithOutput(p.c.Err), mpb.WithWidth(40), mpb.WithRefreshRate(100*time.Millisecond))
 		p.bar = p.container.AddBar(0, // grows; reaching its end is not the end
-			mpb.BarRemoveOnComplete(),
-			mpb.PrependDecorators(decor.Name(p.verb+" ")),
+			mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(p.verb+" ")),
 			mpb.AppendDecorators(decor.CountersNoUnit(" %d/%d elements"),
 				decor.Elapsed(decor.ET_STYLE_GO, decor.WCSyncSpace)))
 	}

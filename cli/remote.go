@@ -144,8 +144,7 @@ func (c *CLI) localOnly(what string) error {
 	if err == nil && server != "" {
 		err = &Error{Code: ExitUsage,
 			Err: fmt.Errorf("%s works on the manager's machine only, and this speaks to %s; --instance %s means the "+
-				"instance here",
-				what, server, instance.DefaultName)}
+				"instance here", what, server, instance.DefaultName)}
 	}
 	return err
 }

@@ -29,8 +29,7 @@ func substrateListing() listing[model.SubstrateLinkStatus] {
 		row: func(_ *CLI, l model.SubstrateLinkStatus, wide bool) []cell {
 			m := either(l)
 			row := []cell{text(l.A + "--" + l.B), substrateState(l), text(roundTrip(m.RTTMedian)),
-				text(bandwidth(m.Capacity)),
-				text(free(l.Forth)), text(free(l.Back))}
+				text(bandwidth(m.Capacity)), text(free(l.Forth)), text(free(l.Back))}
 			if wide {
 				row = append(row, texts(roundTrip(m.RTTMin), lostShare(m), used(l.Forth), used(l.Back),
 					oneLine(m.Problem))...)
@@ -111,8 +110,7 @@ func neighbours(links []model.SubstrateLinkStatus, node string) table {
 			continue
 		}
 		t.add(text(to), upDown(m.Up), text(roundTrip(m.RTTMedian)), text(roundTrip(m.RTTMin)),
-			text(lostShare(*m)), text(m.Device),
-			text(bandwidth(m.Capacity)), text(used(m)), text(free(m)))
+			text(lostShare(*m)), text(m.Device), text(bandwidth(m.Capacity)), text(used(m)), text(free(m)))
 	}
 	return t
 }

@@ -191,8 +191,7 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 			cmp.Compare(x.ID.String(), y.ID.String()))
 	})
 	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">KERNEL", ">MEMORY", ">PROCESSES", ">DISK",
-		">SENDS", "", ">RECEIVES", "", ">DROPS"},
-		spare: []int{6, 7, 11, 9, 2, 5, 4}}
+		">SENDS", "", ">RECEIVES", "", ">DROPS"}, spare: []int{6, 7, 11, 9, 2, 5, 4}}
 	for _, e := range elements {
 		r := byElement[e.ID]
 		cpu, memory, processes, disk := usageTexts(e.Usage)

@@ -97,8 +97,7 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 // seen notes which flags were given: some defaults depend on the mode.
 func (f *trafficFlags) seen(cmd *cobra.Command) {
 	for name, set := range map[string]*bool{"rate": &f.rateSet, "size": &f.sizeSet, "duration": &f.durationSet,
-		"repeat": &f.repeatSet,
-		"burst":  &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
+		"repeat": &f.repeatSet, "burst": &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
 		*set = cmd.Flags().Changed(name)
 	}
 	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag.Name) })

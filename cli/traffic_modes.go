@@ -209,8 +209,7 @@ func (t *trafficRun) tcp(ctx context.Context) error {
 	for n := range t.plan.repeat {
 		t.progress("trial %d of %d", n+1, t.plan.repeat)
 		r, err := tools.RunTCP(ctx, tools.TCPOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace,
-			Address:  path.Destination,
-			Duration: t.plan.duration, Streams: t.plan.streams})
+			Address: path.Destination, Duration: t.plan.duration, Streams: t.plan.streams})
 		if err != nil {
 			return err
 		}

@@ -197,8 +197,7 @@ func cpuLines(b *bytes.Buffer, r *trafficReport) {
 		}
 		share := func(d time.Duration) float64 { return 100 * float64(d) / float64(all) }
 		fmt.Fprintf(b, "CPU %d: %.0f %% busy (user %.0f %%, system %.0f %%, softirq %.0f %%), stolen %.1f %%\n", c.CPU,
-			share(c.Busy()), share(c.User),
-			share(c.System), share(c.SoftIRQ), share(c.Steal))
+			share(c.Busy()), share(c.User), share(c.System), share(c.SoftIRQ), share(c.Steal))
 	}
 	wall := r.Usage.Wall.Seconds()
 	for _, t := range r.Usage.Threads {

@@ -99,8 +99,7 @@ func delayTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 			variation, jitter = nanoseconds(s.variation.Abs.P99), nanoseconds(uint64(math.Round(s.variation.Jitter)))
 		}
 		t.add(texts(s.name, nanoseconds(d.Min), nanoseconds(d.P50), nanoseconds(d.P99),
-			nanoseconds(d.P9999), nanoseconds(d.Max),
-			nanoseconds(uint64(math.Round(d.Mean))), variation, jitter)...)
+			nanoseconds(d.P9999), nanoseconds(d.Max), nanoseconds(uint64(math.Round(d.Mean))), variation, jitter)...)
 	}
 	_ = t.write(b, colour, true, "")
 	if r.Floor > 0 {
@@ -211,8 +210,7 @@ func toolTables(b *bytes.Buffer, r *trafficReport, colour bool) {
 		}
 	case r.Burst != nil:
 		fmt.Fprintf(b, "longest burst without loss: %s (median of %d: %s)\n", plural(int(r.Burst.Longest), "frame"),
-			len(r.Burst.Lengths),
-			strings.Trim(fmt.Sprint(r.Burst.Lengths), "[]"))
+			len(r.Burst.Lengths), strings.Trim(fmt.Sprint(r.Burst.Lengths), "[]"))
 		return
 	default:
 		return
@@ -243,8 +241,7 @@ func figureTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 			}
 		}
 		row := texts(f.Quantity, unitValue(f.Summary.Mean, f.Unit), interval, unitValue(f.Summary.Median, f.Unit),
-			unitValue(f.Summary.Min, f.Unit),
-			unitValue(f.Summary.Max, f.Unit), strconv.Itoa(f.Summary.N))
+			unitValue(f.Summary.Min, f.Unit), unitValue(f.Summary.Max, f.Unit), strconv.Itoa(f.Summary.N))
 		if several {
 			row = append([]cell{text(f.System)}, row...)
 		}

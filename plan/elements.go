@@ -35,8 +35,7 @@ func diffElements(old, new model.Network, emit func(Change)) {
 	for i := range old.Elements {
 		if o := &old.Elements[i]; !after[o.Name] {
 			emit(Change{Action: Delete, Kind: string(o.Kind), Object: o.Name,
-				Effect:   "ends it and what it keeps on disk",
-				Disturbs: true})
+				Effect: "ends it and what it keeps on disk", Disturbs: true})
 		}
 	}
 }

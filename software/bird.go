@@ -194,8 +194,7 @@ func birdStatic(w *writer, el model.ResolvedElement) error {
 	for _, r := range routes(el) {
 		if r.Metric < 0 || r.Metric >= staticPreference {
 			return fmt.Errorf("route %s: with bird a metric lowers the preference, 0…%d, not %d",
-				r.To, staticPreference-1,
-				r.Metric)
+				r.To, staticPreference-1, r.Metric)
 		}
 		n := 6
 		if r.To.Addr().Is4() {

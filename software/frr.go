@@ -97,8 +97,7 @@ var frrDaemonOf = []struct{ begin, daemon string }{
 
 // frrOrder is the order in which FRR starts its daemons.
 var frrOrder = []string{"zebra", "bgpd", "ripd", "ripngd", "ospfd", "ospf6d", "isisd", "babeld",
-	"pimd", "pim6d", "ldpd",
-	"nhrpd", "eigrpd", "pbrd", "staticd", "bfdd", "fabricd", "vrrpd", "pathd"}
+	"pimd", "pim6d", "ldpd", "nhrpd", "eigrpd", "pbrd", "staticd", "bfdd", "fabricd", "vrrpd", "pathd"}
 
 // frrKnown are the daemons that a daemons file may name: FRR 10 always runs mgmtd, earlier versions have none; sharpd
 // is for FRR's own tests, and Debian's file names it.

@@ -219,8 +219,7 @@ func (s *Server) Config() *tls.Config {
 	pool.AddCert(s.authority.certificate)
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
 		ClientAuth: tls.VerifyClientCertIfGiven,
-		ClientCAs:  pool, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
-			error) {
+		ClientCAs:  pool, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return s.certificate()
 		},
 		// What a certificate says is looked at anew with every connection.

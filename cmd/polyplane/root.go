@@ -25,8 +25,7 @@ func newApp() *cli.CLI {
 	app = cli.New(func(name string) (cli.Client, error) {
 		return client.New(instance.NewDirs(name)).Patient(3 * time.Second).Naming(app.User()), nil
 	})
-	app.ConnectServer = func(server string, token trust.Token) (cli.Client,
-		error) {
+	app.ConnectServer = func(server string, token trust.Token) (cli.Client, error) {
 		return client.NewUser(server, token).Naming(""), nil
 	}
 	app.Version = version

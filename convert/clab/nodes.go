@@ -352,8 +352,7 @@ func (r *reader) variables(n *node, said *lab.Map) {
 		switch {
 		case strings.HasPrefix(p.Key, "__"), strings.Contains(p.Value.String(), "${"):
 			r.notes.Add(p.Line, "node %s: the variable %s is not carried over: its value is containerlab's to "+
-				"find", n.name,
-				p.Key)
+				"find", n.name, p.Key)
 		case r.words.Env:
 			said.Child("env").Set(p.Key, p.Value.String())
 		default:

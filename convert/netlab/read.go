@@ -328,8 +328,7 @@ func (r *reader) kind(n *node) {
 func (r *reader) settings(n *node) {
 	what := "node " + n.name
 	r.notes.Rest(n.data, what, "name", "device", "role", "module", "group", "id", "box", "loopback", "ospf",
-		"bgp", "isis",
-		"ripv2", "cpu", "memory", "provider", "libvirt", "mtu")
+		"bgp", "isis", "ripv2", "cpu", "memory", "provider", "libvirt", "mtu")
 	if n.is == "switches" {
 		return
 	}

@@ -111,8 +111,7 @@ func (d *Down) Run(context.Context) error {
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down. Its networks are kept in %s: `%s` comes back to them, `%s` "+
-			"deletes them.\n",
-			d.Dirs.Name, d.Dirs.Data, instance.Command(d.Dirs.Name, "up"),
+			"deletes them.\n", d.Dirs.Name, d.Dirs.Data, instance.Command(d.Dirs.Name, "up"),
 			instance.Command(d.Dirs.Name, "down --purge"))
 	case ran:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down.\n", d.Dirs.Name)

@@ -60,8 +60,7 @@ func checkOurs(path string) error {
 	}
 	if line, _, _ := strings.Cut(string(b), "\n"); line != ours {
 		return &RefusedError{fmt.Sprintf("%s was not written by `polyplane install` and is left as it is: its first "+
-			"line is %q, not %q; rename it, or choose another instance name (--instance)",
-			path, line, ours)}
+			"line is %q, not %q; rename it, or choose another instance name (--instance)", path, line, ours)}
 	}
 	return nil
 }
@@ -161,8 +160,7 @@ func (i *Install) Run() error {
 		}
 	}
 	fmt.Fprintf(i.Out, "polyplane '%s' is run by systemd now (%s), and comes back after a reboot:\n  %s\n", i.Dirs.Name,
-		unitName(i.Dirs.Name),
-		instance.Command(i.Dirs.Name, "get nodes"))
+		unitName(i.Dirs.Name), instance.Command(i.Dirs.Name, "get nodes"))
 	return nil
 }
 

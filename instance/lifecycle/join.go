@@ -54,8 +54,7 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 	j := u.Join
 	if remembered && old.Joined == nil {
 		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is an instance of this machine's own; join under "+
-			"another name (--name), or end it first: %s",
-			u.Dirs.Name, instance.Command(u.Dirs.Name, "down --purge"))}
+			"another name (--name), or end it first: %s", u.Dirs.Name, instance.Command(u.Dirs.Name, "down --purge"))}
 	}
 	machine, err := j.machine(ctx, m)
 	if err != nil {
@@ -141,8 +140,7 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 		return model.Machine{}, fmt.Errorf("%w (--underlay)", err)
 	}
 	machine := model.Machine{Name: cmp.Or(j.Node, m.Name), CPU: m.CPU, Memory: m.Memory, Address: m.Address, MTU: m.MTU,
-		Bandwidth: j.Bandwidth,
-		Location:  j.Location}
+		Bandwidth: j.Bandwidth, Location: j.Location}
 	return machine, machine.Validate()
 }
 
@@ -151,8 +149,7 @@ func (u *Up) stillJoined(old settings, m substrate.Machine) (settings, error) {
 	o := u.Options
 	if o.given() || o.Etcd != (Etcd{}) || o.Listen != nil || o.Advertise != nil {
 		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is %s: `%s` without more starts it; to make it an "+
-			"instance of its own: `%s` first",
-			u.Dirs.Name, old.describe(), instance.Command(u.Dirs.Name, "up"),
+			"instance of its own: `%s` first", u.Dirs.Name, old.describe(), instance.Command(u.Dirs.Name, "up"),
 			instance.Command(u.Dirs.Name, "down --purge"))}
 	}
 	if !trust.HasIdentity(IdentityDir(u.Dirs)) {

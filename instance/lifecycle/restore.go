@@ -329,8 +329,7 @@ func (u *Up) examine(ctx context.Context) error {
 		"nothing was changed.\n", d.Name, problem)
 	if path, backup := store.NewestGood(d.Backups()); backup != nil {
 		fmt.Fprintf(&b, "The newest good backup is of %s, with %s:\n  %s\n", backup.Time.Local().Format(time.DateTime),
-			count(len(backup.Networks), "network"),
-			instance.Command(d.Name, "restore "+path))
+			count(len(backup.Networks), "network"), instance.Command(d.Name, "restore "+path))
 		fmt.Fprint(&b, "What it does not know is held, and not removed. Without a backup, networks can be put "+
 			"together from what nodes know:\n")
 	} else {

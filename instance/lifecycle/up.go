@@ -395,8 +395,7 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 // explain says what keeps the platform from getting ready, with the end of the log in question.
 func (u *Up) explain(daemon, what string) error {
 	path := filepath.Join(u.Dirs.Logs(), daemon+".log")
-	return fmt.Errorf("polyplane '%s': %s %s. The end of %s:\n%s", u.Dirs.Name, named(daemon),
-		what, path, tail(path))
+	return fmt.Errorf("polyplane '%s': %s %s. The end of %s:\n%s", u.Dirs.Name, named(daemon), what, path, tail(path))
 }
 
 // tail is the last lines of a log.

@@ -212,8 +212,7 @@ func (d Digest) String() string {
 		return "no values"
 	}
 	return fmt.Sprintf("min %v, p50 %v, p99 %v, p99.9 %v, max %v, mean %v ± %v (n=%d)", time.Duration(d.Min),
-		time.Duration(d.P50),
-		time.Duration(d.P99), time.Duration(d.P999), time.Duration(d.Max), time.Duration(d.Mean),
+		time.Duration(d.P50), time.Duration(d.P99), time.Duration(d.P999), time.Duration(d.Max), time.Duration(d.Mean),
 		time.Duration(d.SD), d.Count)
 }
 

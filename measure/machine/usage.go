@@ -109,8 +109,7 @@ func (u Usage) Sub(before Usage) Usage {
 		if i < len(before.Cores) {
 			b := before.Cores[i]
 			d.Cores = append(d.Cores, Core{c.CPU, c.User - b.User, c.System - b.System, c.IRQ - b.IRQ,
-				c.SoftIRQ - b.SoftIRQ,
-				c.Steal - b.Steal, c.Idle - b.Idle})
+				c.SoftIRQ - b.SoftIRQ, c.Steal - b.Steal, c.Idle - b.Idle})
 		}
 	}
 	for _, t := range u.Threads {

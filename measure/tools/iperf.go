@@ -174,8 +174,7 @@ func RunTCP(ctx context.Context, o TCPOptions) (TCP, error) {
 		return TCP{}, ctx.Err()
 	}
 	args := []string{"--client", o.Address.String(), "--port", port, "--json", "--time",
-		strconv.Itoa(int(o.Duration.Round(time.Second).Seconds())),
-		"--parallel", strconv.Itoa(max(o.Streams, 1))}
+		strconv.Itoa(int(o.Duration.Round(time.Second).Seconds())), "--parallel", strconv.Itoa(max(o.Streams, 1))}
 	if o.Length > 0 {
 		args = append(args, "--length", strconv.Itoa(o.Length))
 	}

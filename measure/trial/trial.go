@@ -243,8 +243,7 @@ func (r Result) Disturbed() bool {
 // Run does one trial: a warm-up that is not counted, then the load between two readings of CPU time.
 func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
 	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration,
-		Placement: b.o.Placement,
-		TimeEvery: max(b.o.TimeEvery, 1), CheckEvery: max(b.o.CheckEvery, 1)}
+		Placement: b.o.Placement, TimeEvery: max(b.o.TimeEvery, 1), CheckEvery: max(b.o.CheckEvery, 1)}
 	if err := b.check(l, &res); err != nil {
 		return res, err
 	}
@@ -324,8 +323,7 @@ func (b *Bench) streams(l Load) []source.Stream {
 func (b *Bench) send(ctx context.Context, l Load) (source.Report, sink.Report, error) {
 	b.run = b.run%65535 + 1
 	o := source.Options{Device: b.o.Path.From, Streams: b.streams(l), Duration: l.Duration, Run: b.run,
-		CPU:   b.o.Placement.Source,
-		Batch: b.o.Batch, KeepPayload: b.o.CheckEvery > 1, Seed: b.o.Seed + uint64(b.run)}
+		CPU: b.o.Placement.Source, Batch: b.o.Batch, KeepPayload: b.o.CheckEvery > 1, Seed: b.o.Seed + uint64(b.run)}
 	if l.Exact {
 		o.Batch, o.ClockEvery = 1, 1
 	}

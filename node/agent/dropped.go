@@ -17,8 +17,7 @@ func (d *dropRates) add(is, was map[fabric.Drop]uint64, span time.Duration) {
 		return
 	}
 	for reason, to := range map[fabric.Drop]*float64{fabric.Tagged: &d.tagged, fabric.ToTunnels: &d.tunnels,
-		fabric.ByCopies:  &d.copies,
-		fabric.OverPunts: &d.punts} {
+		fabric.ByCopies: &d.copies, fabric.OverPunts: &d.punts} {
 		if is[reason] > was[reason] {
 			*to += float64(is[reason]-was[reason]) / span.Seconds()
 		}

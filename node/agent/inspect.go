@@ -57,8 +57,7 @@ func inspect[T any](a *Agent, id model.ID, ask func(forward.Inspector) (T, error
 	}
 	return none, &httpError{http.StatusConflict,
 		fmt.Sprintf("%s: %s: it has no tables in a fast path (`polyplane set NET/ROUTER forwarding=xdp` gives a "+
-			"router that runs some)",
-			id, forward.ErrNotForwarded)}
+			"router that runs some)", id, forward.ErrNotForwarded)}
 }
 
 func (a *Agent) tree(w http.ResponseWriter, r *http.Request) error {

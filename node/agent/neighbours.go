@@ -236,8 +236,7 @@ func isNews(was, is []model.LinkMeasure) bool {
 			step = max(float64(max(a.Used, b.Used))/5, 1e6)
 		}
 		return a.To == b.To && a.Up == b.Up && a.Problem == b.Problem && a.Device == b.Device &&
-			a.Capacity == b.Capacity &&
-			math.Abs(float64(a.Used)-float64(b.Used)) < step && near(a.RTTMin, b.RTTMin) &&
+			a.Capacity == b.Capacity && math.Abs(float64(a.Used)-float64(b.Used)) < step && near(a.RTTMin, b.RTTMin) &&
 			near(a.RTTMedian, b.RTTMedian)
 	})
 }

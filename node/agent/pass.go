@@ -60,8 +60,7 @@ func newPlan(s *model.NodeState) plan {
 		for _, e := range n.Elements {
 			c, id := e.Control, model.ID{Network: n.Name, Element: e.Name}
 			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Title: n.Title,
-				Owner: n.Owner, Element: e,
-				Names: n.Names, Outside: n.Outside})
+				Owner: n.Owner, Element: e, Names: n.Names, Outside: n.Outside})
 			p.order = append(p.order, id)
 			p.watched = append(p.watched, watchedOf(id, &e))
 		}

@@ -147,8 +147,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 			continue
 		}
 		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.busy || o.waits,
-			Restarts: o.restarts, Message: o.warning.Message,
-			Usage: a.usage.now[id]}
+			Restarts: o.restarts, Message: o.warning.Message, Usage: a.usage.now[id]}
 		if o.phase == model.PhaseStarting {
 			s.Message = cmp.Or(s.Message, o.message)
 		}

@@ -232,8 +232,7 @@ func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counter
 // watchedOf says of an element what the watch must know.
 func watchedOf(id model.ID, e *model.NodeElement) watched {
 	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined,
-		macs: map[string][6]byte{},
-		host: e.Kind == model.Host}
+		macs: map[string][6]byte{}, host: e.Kind == model.Host}
 	for k := range e.Interfaces {
 		ifc := &e.Interfaces[k]
 		w.ports = append(w.ports, model.PortID{ID: w.id, Interface: ifc.Name})
@@ -394,8 +393,7 @@ func (a *Agent) countBrief(ctx context.Context, elements []watched,
 
 // judged returns what an element's samples show. An element that was not sampled, because it hardly sends anything,
 // shows nothing.
-func judged(e watched, samples map[model.PortID]fabric.Sample,
-	counted map[model.PortID]fabric.Counters) []watch.Value {
+func judged(e watched, samples map[model.PortID]fabric.Sample, counted map[model.PortID]fabric.Counters) []watch.Value {
 	switch {
 	case e.sample:
 	case e.waiting:

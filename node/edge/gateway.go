@@ -154,8 +154,7 @@ func (d *Driver) innerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 		mac, _ := net.ParseMAC(model.MAC(model.PortID{ID: model.ID{Network: e.ID.Network, Element: e.ID.Edge},
 			Interface: "internet edge"}))
 		err := d.node.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "in", PeerMTU: uint32(e.MTU),
-			PeerNamespace:    netlink.NsFd(g.fd),
-			PeerHardwareAddr: mac})
+			PeerNamespace: netlink.NsFd(g.fd), PeerHardwareAddr: mac})
 		if err != nil {
 			return nil, fmt.Errorf("make its gateway's device: %w", err)
 		}

@@ -103,8 +103,7 @@ func (d *Driver) makeOutlet(s *sight) error {
 		return err
 	}
 	routes, err := o.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: inner.Attrs().Index,
-		Protocol: routeProtocol},
-		netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+		Protocol: routeProtocol}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}

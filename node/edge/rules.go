@@ -200,8 +200,7 @@ func Probe() error {
 		var said bytes.Buffer
 		in, s := probed()
 		script := "table inet try {\n" + gatewayRules(in, s) + "}\ntable arp try {\n" + gatewayARP(in) +
-			"}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
-			uplinks: probedUplinks()}) + "}\n"
+			"}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001, uplinks: probedUplinks()}) + "}\n"
 		if err := runNFT(script, &said); err != nil {
 			line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
 			done <- fmt.Errorf("its kernel has no NAT, or its nft is too old: %s", line)

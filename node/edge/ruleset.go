@@ -229,8 +229,7 @@ iifname "up" oifname "%s" ct state new %s counter drop; }
 				continue
 			}
 			fmt.Fprintf(&b, "iifname \"up\" %s daddr %s %s dport %d dnat %s to %s\n", ip(u.address), u.address,
-				f.Network(), f.Port,
-				ip(u.address), netip.AddrPortFrom(to, f.Port))
+				f.Network(), f.Port, ip(u.address), netip.AddrPortFrom(to, f.Port))
 		}
 	}
 	fmt.Fprintln(&b, "}")

@@ -411,8 +411,7 @@ func (p *programs) pin(dir string) error {
 		return fmt.Errorf("make the directory of pinned eBPF objects: %w", err)
 	}
 	for name, x := range map[string]interface{ Pin(string) error }{pinOutlet: p.fromOutlet, pinUplink: p.fromUplink,
-		pinCurrent:  p.current,
-		pinServices: p.services} {
+		pinCurrent: p.current, pinServices: p.services} {
 		if err := x.Pin(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("pin %s: %w", name, err)
 		}

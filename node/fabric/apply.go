@@ -62,8 +62,7 @@ func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{},
-		Hooks:    map[model.PortID]model.HookUse{},
-		Underlay: map[string]model.HookUse{}},
+		Hooks: map[model.PortID]model.HookUse{}, Underlay: map[string]model.HookUse{}},
 		edges: map[string]bool{}, trunks: map[int]model.PortID{}, taken: map[int]model.PortID{}}
 	p.report.Problem = p.run(ctx)
 	return p.report

@@ -74,8 +74,7 @@ func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 	mtu = max(mtu, 68)
 	return model.Shape{Bandwidth: model.Bandwidth(math.Round(float64(q.Rate) * 8 * float64(mtu) / float64(mtu+
-		etherHeader))),
-		Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
+		etherHeader))), Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
 }
 
 // beside is a port whose frames go beside its queue. While the kernel replaces a queue by one of another kind, the

@@ -93,8 +93,7 @@ func (p *pass) ready(at port.Behind, index uint32, suit func(*linux.Offloads)) e
 		to = *o
 		e := p.drivers[index]
 		for bit, differs := range map[uint32]bool{hadChecksum: is.Checksum && !to.Checksum,
-			hadTxVLAN: is.TxVLAN && !to.TxVLAN,
-			hadRxVLAN: is.RxVLAN && !to.RxVLAN, hadNoGRO: !is.GRO && to.GRO} {
+			hadTxVLAN: is.TxVLAN && !to.TxVLAN, hadRxVLAN: is.RxVLAN && !to.RxVLAN, hadNoGRO: !is.GRO && to.GRO} {
 			if differs {
 				e.Restore |= bit
 			}

@@ -233,10 +233,9 @@ func (p *Pool) newHop(s *Slice) (ID, error) {
 	} else if n := len(p.hops); n < min(len(p.hopWords)/hopWords, idMask+1) {
 		id, p.hops = ID(n), append(p.hops, hop{})
 	} else {
-		return 0, fmt.Errorf("%w: %w",
-			lacking(LackNextHops, true,
-				"slice %s: one next hop more: all %d are in use, %d of them until readers are done",
-				s.name, n, p.restHops), ErrFull)
+		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, true,
+			"slice %s: one next hop more: all %d are in use, %d of them until readers are done",
+			s.name, n, p.restHops), ErrFull)
 	}
 	p.hops[id] = hop{slice: s, held: true, version: p.hops[id].version}
 	s.usage.NextHops++

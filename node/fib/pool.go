@@ -193,18 +193,16 @@ func (p *Pool) alloc(s *Slice, units, credit int) (uint32, error) {
 				s.name, (units-credit)*unitBytes, q, s.usage.Bytes), ErrFull)
 	}
 	if more := (units - credit) * unitBytes; more > 0 && !p.hasBytes(s, more) {
-		return 0, fmt.Errorf("%w: %w",
-			lacking(LackBytes, true,
-				"slice %s: %d bytes more for its tables: the pool has %d for all slices (%d in use)",
-				s.name, more, p.shares.Bytes, p.live*unitBytes), ErrFull)
+		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, true,
+			"slice %s: %d bytes more for its tables: the pool has %d for all slices (%d in use)",
+			s.name, more, p.shares.Bytes, p.live*unitBytes), ErrFull)
 	}
 	unit, ok := p.buddy.alloc(units)
 	if !ok {
 		if err := p.grow(); err != nil {
-			return 0, fmt.Errorf("%w: %w: %w",
-				lacking(LackBytes, true,
-					"slice %s: %d bytes more for its tables (%d bytes rest until readers are done)",
-					s.name, units*unitBytes, p.resting*unitBytes), ErrFull, err)
+			return 0, fmt.Errorf("%w: %w: %w", lacking(LackBytes, true,
+				"slice %s: %d bytes more for its tables (%d bytes rest until readers are done)",
+				s.name, units*unitBytes, p.resting*unitBytes), ErrFull, err)
 		}
 		unit, _ = p.buddy.alloc(units)
 	}

@@ -59,8 +59,7 @@ func (p *Pool) hasShare(s *Slice, more, used, all, live, spare, little int, unus
 
 func (p *Pool) hasBytes(s *Slice, more int) bool {
 	return p.hasShare(s, more, s.usage.Bytes, p.shares.Bytes, p.live*unitBytes, p.shares.SpareBytes,
-		p.shares.LittleBytes,
-		func(o *Slice) int { return o.quota.Bytes - o.usage.Bytes })
+		p.shares.LittleBytes, func(o *Slice) int { return o.quota.Bytes - o.usage.Bytes })
 }
 
 func (p *Pool) hasNextHop(s *Slice) bool {

@@ -178,8 +178,7 @@ func (s *space) holders(of map[uint64]int64) (all []holder, err error) {
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b holder) int {
-		return cmp.Or(cmp.Compare(b.has, a.has),
-			cmp.Compare(b.many, a.many))
+		return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.many, a.many))
 	})
 	return all, nil
 }

@@ -306,8 +306,7 @@ const (
 var firstLabels = func() map[netip.Prefix]bool {
 	all := map[netip.Prefix]bool{}
 	for _, p := range []string{"::/0", "fc00::/7", "fec0::/10", "2002::/16", "3ffe::/16", "2001::/32",
-		"2001:10::/28", "::ffff:0:0/96",
-		"::/96", "::1/128"} {
+		"2001:10::/28", "::ffff:0:0/96", "::/96", "::1/128"} {
 		all[netip.MustParsePrefix(p)] = true
 	}
 	return all

@@ -162,8 +162,7 @@ func readTrafficControl(s *space, pass int, each visit) error {
 
 // actionKinds are all kinds in Linux 6.18. An action may exist without a filter.
 var actionKinds = []string{"gact", "mirred", "police", "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife",
-	"mpls", "nat", "pedit",
-	"sample", "simple", "skbedit", "skbmod", "tunnel_key", "vlan"}
+	"mpls", "nat", "pedit", "sample", "simple", "skbedit", "skbmod", "tunnel_key", "vlan"}
 
 const (
 	tcaActTab  = 1 // TCA_ACT_TAB

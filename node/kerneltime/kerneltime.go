@@ -62,8 +62,7 @@ func New() (*Sampler, error) {
 
 func (s *Sampler) timer(cpu int) error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-		Sample: uint64(period),
-		Bits:   unix.PerfBitDisabled}
+		Sample: uint64(period), Bits: unix.PerfBitDisabled}
 	attr.Size = uint32(unix.PERF_ATTR_SIZE_VER5)
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if errors.Is(err, unix.ENODEV) {

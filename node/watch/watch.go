@@ -292,8 +292,7 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 		}
 		s.told, s.mild = at, s.provoked
 		verdicts = append(verdicts, Verdict{Signal: v.Signal, Value: v.Value, Usual: s.Median,
-			Limit: limit, Since: s.since,
-			Detail: v.Detail, Provoked: s.provoked})
+			Limit: limit, Since: s.since, Detail: v.Detail, Provoked: s.provoked})
 	}
 	slices.SortStableFunc(verdicts, func(a, b Verdict) int { return cmp.Compare(b.Value/b.Limit, a.Value/a.Limit) })
 	return verdicts

@@ -48,8 +48,7 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	}
 	placed := assigned.Placement.Elements
 	if problems := slices.Concat(checkEdges(doc, placed, s.Others), s.checkDevices(old, doc, placed),
-		s.checkForwards(old, doc, placed),
-		s.checkTables(doc, placed)); len(problems) > 0 {
+		s.checkForwards(old, doc, placed), s.checkTables(doc, placed)); len(problems) > 0 {
 		return Network{}, wrong(doc.Name, "does not fit onto the substrate", problems...)
 	}
 	if err := s.checkHeard(old, resolved, placed); err != nil {

@@ -95,8 +95,7 @@ func (s *Situation) checkDevices(old *Network, net *model.Network, placed map[st
 		}
 		if names := s.Seen[node].Devices; names != nil && !slices.Contains(names, e.Device) {
 			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device",
-				"node %s has no device %s; it has %s",
-				node, e.Device, cmp.Or(model.FewNames(12, names), "none")))
+				"node %s has no device %s; it has %s", node, e.Device, cmp.Or(model.FewNames(12, names), "none")))
 		}
 	}
 	return problems
@@ -165,8 +164,7 @@ func checkTaken(next *model.Record, old *Network) error {
 		if e.Internet != nil && (before.Assigned.Placement.Elements[e.End.Element] != on ||
 			!slices.ContainsFunc(before.Network.Edges, func(was model.Edge) bool {
 				return was.Name == e.Name && was.End == e.End && was.Internet != nil &&
-					slices.Equal(was.Internet.Forwards,
-						e.Internet.Forwards)
+					slices.Equal(was.Internet.Forwards, e.Internet.Forwards)
 			})) {
 			return notYours("network %s: edge %s leads out by the uplink of node %s; only an admin may do that",
 				next.Network.Name, e.Name, on)

@@ -105,8 +105,7 @@ func (s *Server) watchEvents(since int64, follow bool, l *lines) {
 // streaming documents an operation that answers with lines of JSON, each a T.
 func streaming[T any](api huma.API, op huma.Operation) huma.Operation {
 	op.Responses = map[string]*huma.Response{"200": {Description: "newline-delimited JSON; the schema is that of " +
-		"each line",
-		Content: map[string]*huma.MediaType{"application/x-ndjson": {Schema: schemaOf[T](api)}}}}
+		"each line", Content: map[string]*huma.MediaType{"application/x-ndjson": {Schema: schemaOf[T](api)}}}}
 	return op
 }
 

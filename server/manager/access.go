@@ -54,8 +54,7 @@ func (g *gate) CreateToken(ctx context.Context, request model.TokenRequest) (mod
 	now := time.Now().UTC()
 	secret := trust.NewToken(g.outside.Authority.Pin())
 	t := model.StoredToken{Token: model.Token{ID: secret.ID, User: request.User, Role: request.Role,
-		Node: request.Node, Created: now},
-		Hash: secret.Hash()}
+		Node: request.Node, Created: now}, Hash: secret.Hash()}
 	var err error
 	if t.Expires, err = expiry(request, now); err == nil {
 		err = g.checkToken(request)

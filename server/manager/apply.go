@@ -39,8 +39,7 @@ const renamings = 5
 var errRenamed = api.Conflict("networks of these names come and go at the same time; try again")
 
 // applyNamed is Apply for documents of which it is known what networks they are of.
-func (m *Manager) applyNamed(ctx context.Context, of named,
-	options model.ApplyOptions) ([]model.ApplyResult, error) {
+func (m *Manager) applyNamed(ctx context.Context, of named, options model.ApplyOptions) ([]model.ApplyResult, error) {
 	documents := of.documents
 	if len(documents) > store.MaxTogether {
 		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together",

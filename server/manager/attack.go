@@ -171,8 +171,7 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 			e := &n.resolved.Elements[i]
 			o := n.record.Overrides[e.Name]
 			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name}, Owner: n.record.WhoseItIs(),
-				Title:       n.record.Network.Called(),
-				Quarantined: o.Quarantined, Reason: o.Reason}
+				Title: n.record.Network.Called(), Quarantined: o.Quarantined, Reason: o.Reason}
 			if !v.Quarantined && m.nodes.keepsCut(n, e.Name) {
 				v.Quarantined, v.Reason = true, keptCut
 			}

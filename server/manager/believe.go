@@ -164,8 +164,7 @@ func reasonable(e model.Event) bool {
 		return false
 	}
 	return !strings.ContainsFunc(e.Reason, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') &&
-			(c < '0' || c > '9')
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9')
 	})
 }
 
@@ -327,8 +326,7 @@ func (n *node) takesEvent() bool {
 			t.toldDrop = true
 			n.news.event(model.Warning, n.Name, "EventsDropped",
 				fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only",
-					n.Name,
-					maxToldEvents, eventsPerSecond), n.Name)
+					n.Name, maxToldEvents, eventsPerSecond), n.Name)
 		}
 		return false
 	}

@@ -203,8 +203,7 @@ func (g *gate) refresh(machine model.Machine) error {
 	if soon {
 		return &api.Problem{Kind: api.KindTooMany,
 			Detail: fmt.Sprintf("node %s has told of another machine within the last %v; all nodes are told of that, "+
-				"so it is taken no more often",
-				machine.Name, machineEvery)}
+				"so it is taken no more often", machine.Name, machineEvery)}
 	}
 	return g.changeAccess(context.Background(), func(a *model.Access) error {
 		g.mu.RLock()

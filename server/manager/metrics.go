@@ -14,8 +14,7 @@ import (
 func (m *Manager) Metrics() metrics.State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	s := metrics.State{Instance: m.dirs.Name, Revision: m.revision, Links: m.substrateLinks(),
-		Events: m.counts()}
+	s := metrics.State{Instance: m.dirs.Name, Revision: m.revision, Links: m.substrateLinks(), Events: m.counts()}
 	s.Store.Place = m.store.Place()
 	s.Store.Size, s.Store.Used = m.store.Size()
 	for _, status := range m.nodeStatuses() {

@@ -131,8 +131,7 @@ func problemOf(err error) error {
 // same returns whether two records say the same, except for their times, their revisions, and who wrote them.
 func same(a, b model.Record) bool {
 	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) &&
-		maps.Equal(a.Overrides, b.Overrides) &&
-		maps.Equal(a.Policies, b.Policies) {
+		maps.Equal(a.Overrides, b.Overrides) && maps.Equal(a.Policies, b.Policies) {
 		return true
 	}
 	// In JSON, the form in which records are stored, empty and missing lists are the same.

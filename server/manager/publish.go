@@ -18,8 +18,7 @@ type part struct {
 }
 
 // makeParts computes a network's parts by node.
-func (k *known) makeParts(r model.Record, resolved model.Resolved,
-	substrate model.Substrate) (map[string]part, error) {
+func (k *known) makeParts(r model.Record, resolved model.Resolved, substrate model.Substrate) (map[string]part, error) {
 	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides,
 		Policies: r.Policies}}, substrate)
 	parts := map[string]part{}

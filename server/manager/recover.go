@@ -145,8 +145,7 @@ func (k *known) recovered(name string, parts map[string]model.NodeNetwork, other
 	}
 	return &change{record: r.record, resolved: r.resolved, reason: "NetworkRecovered",
 		message: fmt.Sprintf("was put together again from what %s was told: %s",
-			shorten(slices.Sorted(maps.Keys(parts))),
-			counts(len(r.record.Network.Elements), "element"))}, notes, nil
+			shorten(slices.Sorted(maps.Keys(parts))), counts(len(r.record.Network.Elements), "element"))}, notes, nil
 }
 
 // titled says whether a network's owner has another one of its title.

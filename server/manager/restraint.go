@@ -160,8 +160,7 @@ func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 			}
 		}
 		v := model.PolicyView{ID: r.ID, Owner: r.Owner, Title: m.nameOf(r.ID.Network).Title,
-			Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "",
-			Quarantined: r.Quarantined}
+			Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "", Quarantined: r.Quarantined}
 		if r.Quarantined {
 			v.Reason = r.Reason + " (kept: user " + r.Owner + " has deleted it)"
 		}

@@ -81,8 +81,7 @@ func Run(ctx context.Context, config Config) error {
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
 	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m,
-		Members: m, Data: m, Images: m.images,
-		Metrics: exporter})
+		Members: m, Data: m, Images: m.images, Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()
 	}
@@ -106,6 +105,5 @@ func openStore(ctx context.Context, config Config) (*store.Store, error) {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	return store.OpenEmbedded(ctx, store.EmbeddedOptions{Dir: config.Dirs.Store(),
-		Log: filepath.Join(config.Dirs.Data, "etcd.log"), Quota: config.Quota,
-		Reserve: config.Dirs.Reserve()})
+		Log: filepath.Join(config.Dirs.Data, "etcd.log"), Quota: config.Quota, Reserve: config.Dirs.Reserve()})
 }

@@ -163,8 +163,7 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		sent, lost, duplicated, err := f.stop(ctx)
 		if err == nil && lost+duplicated > 0 {
 			err = fmt.Errorf("of %d packets %d were lost (%s) and %d came twice; %s", sent, lost,
-				f.gaps(sent), duplicated,
-				sandbox.ReadDrops().Since(run.drops))
+				f.gaps(sent), duplicated, sandbox.ReadDrops().Since(run.drops))
 		}
 		if err != nil {
 			return fmt.Errorf("flow %s: %w", f.name, err)
@@ -329,8 +328,7 @@ func (run *run) lossless(ctx context.Context) error {
 		}
 		if lost, which := f.lostSoFar(); lost > 0 {
 			return fmt.Errorf("flow %s: %d packets were lost (%s; one is sent every %v); %s", f.name, lost,
-				which, flowInterval,
-				sandbox.ReadDrops().Since(run.drops))
+				which, flowInterval, sandbox.ReadDrops().Since(run.drops))
 		}
 	}
 	run.drops = sandbox.ReadDrops()

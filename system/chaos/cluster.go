@@ -69,8 +69,7 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 		return nil, fmt.Errorf("the cluster's authority cannot be read: %w", err)
 	}
 	c.client, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(c.urls(), ","), DialTimeout: 5 * time.Second,
-		Logger: zap.NewNop(),
-		TLS:    &tls.Config{RootCAs: authorities, Certificates: []tls.Certificate{pair}}})
+		Logger: zap.NewNop(), TLS: &tls.Config{RootCAs: authorities, Certificates: []tls.Certificate{pair}}})
 	if err == nil {
 		err = c.whole(ctx)
 	}
@@ -109,8 +108,7 @@ func (c *cluster) start(i int) error {
 	}
 	defer log.Close()
 	cmd := exec.Command("etcd", "--name", name, "--data-dir", c.file(name), "--initial-cluster",
-		strings.Join(initial, ","),
-		"--initial-cluster-token", "chaos", "--listen-peer-urls", c.peerURL(i),
+		strings.Join(initial, ","), "--initial-cluster-token", "chaos", "--listen-peer-urls", c.peerURL(i),
 		"--initial-advertise-peer-urls", c.peerURL(i),
 		"--listen-client-urls", c.clientURL(i), "--advertise-client-urls", c.clientURL(i),
 		"--cert-file", c.file("server.pem"), "--key-file", c.file("server.key"), "--client-cert-auth",

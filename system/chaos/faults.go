@@ -62,8 +62,7 @@ func (run *run) faults() []fault {
 	}
 	if run.cluster != nil {
 		return append(all, fault{name: "etcd member", inject: run.killMember},
-			fault{name: "etcd leader", inject: run.killLeader},
-			fault{name: "etcd cut off", inject: run.cutCluster})
+			fault{name: "etcd leader", inject: run.killLeader}, fault{name: "etcd cut off", inject: run.cutCluster})
 	}
 	return append(all, fault{name: "etcd hangs", inject: run.holdManager})
 }

@@ -50,8 +50,7 @@ func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 		var failed error
 		// Packets must not be lost because the receiver gets no processor for a while.
 		err = raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
-				unix.SO_RCVBUFFORCE, 64<<20)
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
 		})
 		return errors.Join(err, failed)
 	})

@@ -168,8 +168,7 @@ func printOf(r model.Record) string {
 			f = ""
 		}
 		lines = append(lines, elementLine(e.Name, e.Kind, e.Node, r.Assigned.Placement.Elements[e.Name],
-			f, int(e.Memory>>20),
-			o.Stopped, o.Suspended))
+			f, int(e.Memory>>20), o.Stopped, o.Suspended))
 	}
 	for _, l := range r.Network.Links {
 		lines = append(lines, linkLine(l.Name, int(l.Bandwidth/1e6)))
@@ -181,8 +180,7 @@ func printOf(r model.Record) string {
 func elementLine(name string, kind model.Kind, pinned, placed string, forwarding model.Forwarding, memory int,
 	stopped, suspended bool) string {
 	return fmt.Sprintf("%s %s pinned to %s on %s, forwarding %q, memory %d, stopped %t, suspended %t", kind,
-		name, pinned, placed,
-		forwarding, memory, stopped, suspended)
+		name, pinned, placed, forwarding, memory, stopped, suspended)
 }
 
 func linkLine(name string, bandwidth int) string {

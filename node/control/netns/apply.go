@@ -131,8 +131,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			continue
 		}
 		if e != nil && (s == nil || s.apart && !s.ends) && !stale[jobs[i].ID] && !turns[jobs[i].ID] &&
-			d.asBefore(e, &jobs[i], there) &&
-			!d.fallsShort(&jobs[i], &e.process) {
+			d.asBefore(e, &jobs[i], there) && !d.fallsShort(&jobs[i], &e.process) {
 			results[i].Devices = e.devices
 			d.tell(e, &results[i])
 			if results[i].Err = e.process.troubleOf(jobs[i].ID); results[i].Err != nil {

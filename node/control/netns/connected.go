@@ -78,8 +78,7 @@ func (in *inside) planConnected(r *repair, l *link, device string, wanted []neti
 	const ready = unix.IFF_RUNNING | unix.IFF_LOWER_UP
 	if multicast && l.Flags&unix.IFF_LOOPBACK == 0 && l.Flags&ready == ready {
 		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST,
-			netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.Index,
-			connectedMetric6, netip.Addr{}})
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.Index, connectedMetric6, netip.Addr{}})
 	}
 	// A route's source must be a local address by then.
 	slices.SortFunc(missing, func(a, b kernelRoute) int {

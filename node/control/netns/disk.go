@@ -143,8 +143,7 @@ func (d *Driver) roomToStart() error {
 	}
 	if free := s.Bavail * uint64(s.Bsize); free < leastRoom {
 		return fmt.Errorf("the machine's disk is full: %s has %s free, and starting an element takes %s: make room "+
-			"there", d.dirs.Data,
-			model.Bytes(free), model.Bytes(leastRoom))
+			"there", d.dirs.Data, model.Bytes(free), model.Bytes(leastRoom))
 	}
 	return nil
 }

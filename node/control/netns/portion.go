@@ -37,8 +37,7 @@ type portion struct {
 func (d *Driver) newPortion(ctx context.Context, ids []model.ID) *portion {
 	starting, _ := d.starting()
 	p := &portion{ctx: ctx, ids: slices.Clone(ids), left: map[string]int{}, short: d.news ||
-		starting > 0 || len(d.shifts) > 0,
-		whole: !d.hurried}
+		starting > 0 || len(d.shifts) > 0, whole: !d.hurried}
 	for _, id := range ids {
 		p.left[id.Network]++
 	}

@@ -163,8 +163,7 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 	}
 	a := model.LinkLocal(l.MAC)
 	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool {
-		return p.Addr().Is6() &&
-			p.Addr().IsLinkLocalUnicast()
+		return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()
 	}) {
 		return // the wanted one was just planned
 	}
@@ -253,8 +252,7 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 		scope = unix.RT_SCOPE_LINK
 	}
 	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
-		step{doing: fmt.Sprintf("add the route to %s", w.to),
-			done: change.RouteAdded.Of(w.to)})
+		step{doing: fmt.Sprintf("add the route to %s", w.to), done: change.RouteAdded.Of(w.to)})
 	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
 	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
 	r.Uint32(unix.RTA_PRIORITY, w.metric)

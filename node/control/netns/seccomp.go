@@ -35,8 +35,7 @@ var allowedCalls = slices.Concat(
 	// Waiting.
 	[]string{"epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd",
 		"eventfd2", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "pause", "poll",
-		"ppoll", "pselect6", "select", "signalfd", "signalfd4", "timerfd_create", "timerfd_gettime",
-		"timerfd_settime"},
+		"ppoll", "pselect6", "select", "signalfd", "signalfd4", "timerfd_create", "timerfd_gettime", "timerfd_settime"},
 	// Memory.
 	[]string{"brk", "madvise", "membarrier", "memfd_create", "mincore", "mlock", "mlock2", "mlockall", "mmap",
 		"mprotect", "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
@@ -61,8 +60,7 @@ var allowedCalls = slices.Concat(
 		"timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "times"},
 	// Messages, semaphores and shared memory of System V and POSIX. The IPC namespace makes them the element's own.
 	[]string{"mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "msgctl",
-		"msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt",
-		"shmget"},
+		"msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt", "shmget"},
 )
 
 // missingCalls get ENOSYS, as if the kernel did not have them. Programs then use others, while they would take "not

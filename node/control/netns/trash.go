@@ -134,8 +134,7 @@ func (d *Driver) Trashed(context.Context) ([]model.TrashItem, error) {
 		all = append(all, item)
 	}
 	slices.SortFunc(all, func(a, b model.TrashItem) int {
-		return cmp.Or(a.Time.Compare(b.Time),
-			cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID))
 	})
 	return all, nil
 }

@@ -31,8 +31,7 @@ func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
 func (e *element) hasTurn(now time.Time) bool {
 	p := &e.process
 	return p.wanted && !p.ready && !p.routed && !p.queued && p.trouble == "" && !e.job.Element.Suspended &&
-		len(p.plan.Daemons) > 0 &&
-		now.Sub(p.began) < turnTime && p.running()
+		len(p.plan.Daemons) > 0 && now.Sub(p.began) < turnTime && p.running()
 }
 
 // needsTurn returns whether the element is to be started or restarted now, so that its daemons will be busy. A

@@ -113,8 +113,7 @@ func (in *inside) planVirtual(r *repair, w *want, v *wantVirtual, forceUp bool) 
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + v.device + " up"})
 		r.Link(l.Index, unix.IFF_UP, unix.IFF_UP)
 	case !w.up && l.Up():
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + v.device + " down",
-			done: change.DeviceDown.Of(v.device)})
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + v.device + " down", done: change.DeviceDown.Of(v.device)})
 		r.Link(l.Index, 0, unix.IFF_UP)
 	}
 	if held { // once it is up, which gives it a carrier whatever was said before

@@ -224,8 +224,7 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 	kind, ok := routeKinds[r.Type]
 	if !ok {
 		return w, fmt.Errorf("element %s: route to %s has type %q: want unicast, blackhole, unreachable or prohibit",
-			id, r.To,
-			r.Type)
+			id, r.To, r.Type)
 	}
 	w.kind = kind
 	if r.Interface != "" {

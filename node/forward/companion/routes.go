@@ -91,8 +91,7 @@ var families = [...]uint8{unix.AF_INET, unix.AF_INET6}
 
 func newRoutes(c *linux.Rtnetlink) *Routes {
 	return &Routes{c: c, hops: map[mirror.ID]*hop{}, groups: map[mirror.ID]*hop{}, synced: make(chan struct{}),
-		young: rest{routes: map[netip.Prefix]bool{}},
-		old:   rest{routes: map[netip.Prefix]bool{}}}
+		young: rest{routes: map[netip.Prefix]bool{}}, old: rest{routes: map[netip.Prefix]bool{}}}
 }
 
 // close may be called while a batch is being told. What is told after it is lost with the companion's kernel.

@@ -52,8 +52,7 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 	}
 	slices.SortFunc(found, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.prefix.Addr().BitLen(), b.prefix.Addr().BitLen()),
-			a.prefix.Addr().Compare(b.prefix.Addr()),
-			cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
+			a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 	})
 	all.Matching = len(found)
 	for _, e := range found[:min(len(found), cmp.Or(max(request.Limit, 0), usualLimit))] {

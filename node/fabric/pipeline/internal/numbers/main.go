@@ -28,8 +28,7 @@ var groups = []struct{ c, goes, kind, doc string }{
 
 // spelled are names that are not spelled as words.
 var spelled = map[string]string{"PORT_OFF4": "OffIPv4", "PORT_OFF6": "OffIPv6", "PORT_XDP": "XDP", "PORT_TC": "TC",
-	"PORT_ROUTER": "routerShift",
-	"PUNT_TTL":    "PuntTTL", "PUNT_MTU": "PuntMTU"}
+	"PORT_ROUTER": "routerShift", "PUNT_TTL": "PuntTTL", "PUNT_MTU": "PuntMTU"}
 
 func name(c, beginning, goes string) string {
 	if s, ok := spelled[c]; ok {
