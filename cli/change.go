@@ -21,8 +21,7 @@ func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (b
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
+	tick := time.Tick(pollEvery)
 	for {
 		done, err := f(ctx)
 		switch {
@@ -34,7 +33,7 @@ func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (b
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

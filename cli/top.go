@@ -75,8 +75,7 @@ func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration
 	}
 	fd, onTerminal := terminalFD(c.Out)
 	live := onTerminal && rounds != 1 && c.terminal()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	tick := time.Tick(interval)
 	for round := 0; rounds == 0 || round < rounds; round++ {
 		if live && round == 0 {
 			fmt.Fprint(c.Out, "\x1b[H\x1b[2Jmeasuring…")
@@ -84,7 +83,7 @@ func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration
 		select {
 		case <-ctx.Done():
 			return nil // ^C is how watching ends
-		case <-tick.C:
+		case <-tick:
 		}
 		now, err := c.sample(ctx, cl, of)
 		if err != nil {

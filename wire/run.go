@@ -34,13 +34,12 @@ func Serve(ctx context.Context, c *Conn, tty bool, run func(context.Context, con
 	over := make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
+		tick := time.Tick(lookEvery)
 		for {
 			select {
 			case <-over:
 				return
-			case <-tick.C:
+			case <-tick:
 				if err := c.Write(Stdout, nil); err != nil {
 					cancel(fmt.Errorf("the far side went away: %w", err))
 					return

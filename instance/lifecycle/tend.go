@@ -15,14 +15,13 @@ const tendEvery = 5 * time.Second
 // tend keeps the simulated nodes' namespaces and links as they must be, until the context ends. No agent could do it:
 // an agent may die with its node's only link.
 func (u *Up) tend(ctx context.Context, s settings, log io.Writer) {
-	tick := time.NewTicker(tendEvery)
-	defer tick.Stop()
+	tick := time.Tick(tendEvery)
 	said := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		changed, err := substrate.Tend(u.Dirs, s.Substrate)
 		if len(changed) > 0 {

@@ -134,8 +134,7 @@ func (s *spawner) heart(ctx context.Context) {
 	if err != nil || microseconds <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return
 	}
-	tick := time.NewTicker(time.Duration(microseconds) * time.Microsecond / 3)
-	defer tick.Stop()
+	tick := time.Tick(time.Duration(microseconds) * time.Microsecond / 3)
 	for {
 		done := make(chan struct{})
 		s.requests <- func() { close(done) }
@@ -144,7 +143,7 @@ func (s *spawner) heart(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

@@ -361,8 +361,7 @@ func (x *XDP) done() bool {
 // done it sends the thread a signal. It may send several, since one that comes just before the call is lost.
 func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{}) {
 	cancelled := ctx.Done()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	tick := time.Tick(2 * time.Millisecond)
 	for {
 		select {
 		case <-ended:
@@ -370,7 +369,7 @@ func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{
 		case <-cancelled:
 			x.objects.Stop.Set(uint32(1)) // memory that OpenXDP already wrote: it cannot fail now
 			cancelled = nil
-		case <-tick.C:
+		case <-tick:
 			if t := tid.Load(); t != 0 && x.done() {
 				unix.Tgkill(unix.Getpid(), int(t), unix.SIGURG)
 			}

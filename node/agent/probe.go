@@ -136,15 +136,14 @@ func (p *prober) run(ctx context.Context, every time.Duration, attempts int) {
 	for _, c := range p.conns {
 		readers.Go(func() { p.read(c) })
 	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
+	ticker := time.Tick(every)
 	for sent, over := 0, false; !over; {
 		if sent < attempts {
 			p.send(sent)
 			sent++
 		}
 		select {
-		case <-ticker.C:
+		case <-ticker:
 		case <-p.done:
 			over = true
 		case <-ctx.Done():

@@ -58,8 +58,7 @@ func (p *pulse) beat() model.Beat {
 
 // tell sends every beat to the manager, until the context ends. If the manager does not answer, it gets the next beat.
 func (p *pulse) tell(ctx context.Context, m Manager) error {
-	tick := time.NewTicker(model.BeatEvery)
-	defer tick.Stop()
+	tick := time.Tick(model.BeatEvery)
 	busy := make(chan struct{}, 1)
 	var last sync.WaitGroup
 	defer last.Wait()
@@ -67,7 +66,7 @@ func (p *pulse) tell(ctx context.Context, m Manager) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		}
 		p.count()
 		select {

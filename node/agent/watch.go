@@ -254,13 +254,12 @@ func (a *Agent) watch(ctx context.Context) error {
 	defer again.Stop()
 	keep := time.NewTicker(rememberEvery)
 	defer keep.Stop()
-	looks := time.NewTicker(diskEvery)
-	defer looks.Stop()
+	looks := time.Tick(diskEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-looks.C:
+		case now := <-looks:
 			a.watcher.disks.look(now, a.diskShare)
 			continue
 		case seen := <-a.watcher.slow.seen:

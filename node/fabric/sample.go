@@ -68,13 +68,11 @@ func (f *Fabric) Sample(ctx context.Context, ports []model.PortID, span time.Dur
 
 // wait returns when the time is over, or all captures are full.
 func wait(ctx context.Context, captures map[model.PortID]*capture, span time.Duration) {
-	t := time.NewTimer(span)
-	defer t.Stop()
+	ctx, over := context.WithTimeout(ctx, span)
+	defer over()
 	for _, c := range captures {
 		select {
 		case <-c.ended:
-		case <-t.C:
-			return
 		case <-ctx.Done():
 			return
 		}

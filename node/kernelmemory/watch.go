@@ -53,8 +53,7 @@ type Watcher[ID comparable] struct {
 // Run watches until the context ends.
 func (w *Watcher[ID]) Run(ctx context.Context) error {
 	w.suspect, w.exceptional = map[ID]time.Time{}, map[ID]*exceptional{}
-	tick := time.NewTicker(readEvery)
-	defer tick.Stop()
+	tick := time.Tick(readEvery)
 	first, followed := true, time.Time{}
 	for {
 		is, err := unmovable()
@@ -79,7 +78,7 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

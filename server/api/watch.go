@@ -168,15 +168,14 @@ func (l *lines) flush() bool {
 
 // wait waits for the channel to be closed and keeps the stream alive meanwhile.
 func (l *lines) wait(changed <-chan struct{}) bool {
-	tick := time.NewTicker(model.KeepAlive)
-	defer tick.Stop()
+	tick := time.Tick(model.KeepAlive)
 	for {
 		select {
 		case <-changed:
 			return true
 		case <-l.ctx.Done():
 			return false
-		case <-tick.C:
+		case <-tick:
 			if !l.value(struct{}{}) {
 				return false
 			}

@@ -21,31 +21,6 @@ import (
 // tokensKept is how long a token is still listed after it has ended.
 const tokensKept = 30 * 24 * time.Hour
 
-// Owned are an owner's networks, and when each was made.
-func (m *Manager) Owned(owner string) map[string]time.Time {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	owned := map[string]time.Time{}
-	for name, n := range m.networks {
-		if n.damaged == nil && n.record.WhoseItIs() == owner {
-			owned[name] = n.record.Created
-		}
-	}
-	return owned
-}
-
-// CutOff tells whether an administrator, or an administrator's policy, has put an element into quarantine.
-func (m *Manager) CutOff(id model.ID) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	n := m.networks[id.Network]
-	if n == nil || n.damaged != nil {
-		return false
-	}
-	o := n.record.Overrides[id.Element]
-	return o.Quarantined && o.Held
-}
-
 // CreateToken makes a token. Its text is in the result, and is kept nowhere else.
 func (g *gate) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
 	if g.outside == nil {

@@ -89,7 +89,7 @@ func (a agents) kept(ctx context.Context) (states map[string]model.NodeState, si
 }
 
 // reach is what agents needs.
-func (m *Manager) reach() (dials map[string]api.Dial, silent map[string]string) {
+func (m *known) reach() (dials map[string]api.Dial, silent map[string]string) {
 	dials, silent = map[string]api.Dial{}, map[string]string{}
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/polyplane/polyplane/model"
@@ -107,7 +106,7 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 		return nil, api.Conflict("network %s is being deleted", name)
 	}
 	if n.record.Policies[request.Element] != request.Attack {
-		next := n.record
+		next := n.next()
 		next.Policies = maps.Clone(next.Policies)
 		if next.Policies == nil {
 			next.Policies = model.Policies{}
@@ -115,8 +114,6 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 		if next.Policies[request.Element] = request.Attack; request.Attack == "" {
 			delete(next.Policies, request.Element)
 		}
-		next.Revision++
-		next.Modified = time.Now().UTC()
 		object := objectName(name, request.Element)
 		message := fmt.Sprintf("an administrator set the policy of %s: attack=%s", object, request.Attack)
 		if request.Attack == "" {

@@ -52,14 +52,13 @@ type backups struct {
 
 // run looks again and again until the context ends.
 func (b *backups) run(ctx context.Context) {
-	tick := time.NewTicker(backupLook)
-	defer tick.Stop()
+	tick := time.Tick(backupLook)
 	for {
 		b.look(ctx, time.Now(), backupEvery)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

@@ -68,19 +68,23 @@ func (r *rounds) take(ctx context.Context, owner string) (leave func(), err erro
 	}
 }
 
+// checks ask elements whether networks do what they should.
+type checks struct {
+	*known
+	rounds rounds
+}
+
 // Check probes what the network's document expects, and what the request asks for in addition.
-func (m *Manager) Check(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
+func (m *checks) Check(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	deadline := time.Now().Add(request.Wait)
 	for {
 		result, err := m.checkOnce(ctx, name, request)
 		if err != nil || result.OK || !time.Now().Add(roundPause).Before(deadline) {
 			return result, err
 		}
-		pause := time.NewTimer(roundPause)
 		select {
-		case <-pause.C:
+		case <-time.After(roundPause):
 		case <-ctx.Done():
-			pause.Stop()
 			return result, nil
 		}
 	}
@@ -88,7 +92,7 @@ func (m *Manager) Check(ctx context.Context, name string, request model.CheckReq
 
 // checkOnce makes every probe once. Every round makes all of them again: what was true a second ago need not be true
 // now.
-func (m *Manager) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
+func (m *checks) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	result := model.CheckResult{Network: name, OK: true, Probes: []model.ProbeResult{}}
 	leave, err := m.rounds.take(ctx, api.Only(ctx))
 	if err != nil {
@@ -116,7 +120,7 @@ func (m *Manager) checkOnce(ctx context.Context, name string, request model.Chec
 
 // check is one round.
 type check struct {
-	manager    *Manager
+	known      *known
 	network    string
 	questions  []*question
 	states     []*state
@@ -129,20 +133,14 @@ type check struct {
 
 // newCheck works out which probes to send and who could answer: every element of every network that has a probed
 // address, so that it is noticed if a probe reaches the wrong one.
-func (m *Manager) newCheck(ctx context.Context, name string, request model.CheckRequest) (*check, error) {
+func (m *checks) newCheck(ctx context.Context, name string, request model.CheckRequest) (*check, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	n, err := m.usable(name)
-	if err == nil {
-		err = checkMine(ctx, n) // in every round anew
-	}
+	n, err := m.living(ctx, name) // in every round anew
 	if err != nil {
 		return nil, err
 	}
-	if n.record.Deleting {
-		return nil, api.Conflict("network %s is being deleted", name)
-	}
-	c := &check{manager: m, network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
+	c := &check{known: m.known, network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
 		agents: map[string]api.Dial{}, mute: map[string]string{}, closed: map[model.ID]string{}}
 	if c.questions, c.states, err = questions(n, request); err != nil {
 		return nil, err
@@ -222,11 +220,9 @@ func (c *check) probe(ctx context.Context) {
 	var opened time.Time
 	for i, wave := range waves(c.questions) {
 		if i > 0 {
-			pause := time.NewTimer(wavePause)
 			select {
-			case <-pause.C:
+			case <-time.After(wavePause):
 			case <-ctx.Done():
-				pause.Stop()
 			}
 		}
 		if ctx.Err() != nil {
@@ -345,15 +341,14 @@ func (c *check) unlessMute(ctx context.Context, node string) (context.Context, f
 	ctx, cancel := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(listenEvery)
-		defer tick.Stop()
+		tick := time.Tick(listenEvery)
 		for {
 			select {
 			case <-over:
 				return
-			case <-tick.C:
+			case <-tick:
 			}
-			if why := c.manager.muteNode(node); why != "" {
+			if why := c.known.muteNode(node); why != "" {
 				cancel(errors.New(why))
 				return
 			}
@@ -363,7 +358,7 @@ func (c *check) unlessMute(ctx context.Context, node string) (context.Context, f
 }
 
 // muteNode says why nothing is heard of the node now; empty if something is.
-func (m *Manager) muteNode(name string) string {
+func (m *known) muteNode(name string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if n := m.nodes[name]; n != nil {

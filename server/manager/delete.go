@@ -53,10 +53,8 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	if err != nil {
 		return err
 	}
-	next := n.record
+	next := n.next()
 	next.Deleting, next.Discard = true, now
-	next.Revision++
-	next.Modified = time.Now().UTC()
 	revision, err := m.store.Put(context.WithoutCancel(ctx), next)
 	if err != nil && !errors.Is(err, store.ErrFull) {
 		return storeProblem(err)

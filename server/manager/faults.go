@@ -27,20 +27,13 @@ func (m *Manager) Faults(ctx context.Context, name string, request model.FaultRe
 		return model.Record{}, api.Unavailable(err)
 	}
 	defer m.changing.Unlock()
-	m.mu.RLock()
-	old, err := m.usable(name)
-	m.mu.RUnlock()
-	if err == nil {
-		err = checkMine(ctx, old)
-	}
+	old, err := m.alive(ctx, name)
 	if err != nil {
 		return model.Record{}, err
 	}
 	run := old.record.FaultRun
 	start := request.Action == model.ActionStart
 	switch {
-	case old.record.Deleting:
-		return model.Record{}, api.Conflict("network %s is being deleted", name)
 	case start && len(old.record.Network.Faults) == 0:
 		return model.Record{}, api.Invalid(fmt.Sprintf("network %s has no schedule of faults; write one under "+
 			"faults: in its file, such as - {at: 30s, stop: r1 -- r2}, and apply it", name))
@@ -165,9 +158,7 @@ func (s *schedule) run(ctx context.Context) {
 func (s *schedule) rest(ctx context.Context, wait time.Duration) bool {
 	var after <-chan time.Time
 	if wait >= 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		after = t.C
+		after = time.After(wait)
 	}
 	select {
 	case <-ctx.Done():

@@ -194,14 +194,13 @@ const collectEvery = 10 * time.Minute
 
 // tend removes images that have become nobody's until the context ends.
 func (s *shelf) tend(ctx context.Context) {
-	tick := time.NewTicker(collectEvery)
-	defer tick.Stop()
+	tick := time.Tick(collectEvery)
 	for {
 		s.collect(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

@@ -32,13 +32,12 @@ func (e *ear) tick(now time.Time) {
 
 // listen ends the leases of silent nodes, until the context ends.
 func (m *Manager) listen(ctx context.Context) {
-	tick := time.NewTicker(listenEvery)
-	defer tick.Stop()
+	tick := time.Tick(listenEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-tick:
 			m.listened(now)
 		}
 	}

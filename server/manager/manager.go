@@ -27,17 +27,17 @@ type Manager struct {
 	*known
 	gate
 	agents
+	quotas
+	checks
 	started time.Time
-	quotas  model.Quotas // mu guards them
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
 	restraints restraints
 	faults     schedule
-	rounds     rounds // of checks
 	images     *shelf
 }
 
 // known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and
-// store nothing. Whoever calls one of them holds mu, or nobody knows the manager yet.
+// store nothing. Whoever calls one of them holds mu, unless it takes it itself, or nobody knows the manager yet.
 type known struct {
 	*news
 	dirs  instance.Dirs
@@ -111,9 +111,10 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	k := &known{dirs: dirs, store: st, networks: networks{}, nodes: nodes{}, news: newNews(),
 		wake: make(chan struct{}, 1)}
 	m := &Manager{known: k, gate: gate{known: k}, started: time.Now()}
-	m.agents, m.faults = newAgents(m.reach), schedule{k, m, make(chan struct{}, 1)}
+	m.agents, m.faults = newAgents(k.reach), schedule{k, m, make(chan struct{}, 1)}
 	var err error
 	m.images = &shelf{known: k, allowed: m.Allowed}
+	m.quotas, m.checks.known = quotas{known: k, gate: &m.gate, images: m.images}, k
 	if m.images.kept, err = images.Open(dirs.Images(), &m.images.verifying); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}
@@ -123,7 +124,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	if m.authority, err = trust.ReadAuthority(authorityDir(dirs.Data)); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}
-	if m.quotas, err = st.Quotas(ctx); err != nil {
+	if m.quotas.limits, err = st.Quotas(ctx); err != nil {
 		return nil, err
 	}
 	m.restraints.store = st
@@ -267,6 +268,13 @@ func (k *known) restore(r model.Record, numbers *resolve.Numbers) error {
 	return nil
 }
 
+// next is the record of the network's next revision; all else in it is as it was.
+func (n *network) next() model.Record {
+	r := n.record
+	r.Revision, r.Modified = r.Revision+1, time.Now().UTC()
+	return r
+}
+
 func (n *network) makeIndex() {
 	n.index = make(map[string]int, len(n.resolved.Elements))
 	n.interfaces = make(map[model.End]struct{}, 2*len(n.resolved.Links))
@@ -305,14 +313,13 @@ func (m *Manager) Loop(ctx context.Context) {
 	var schedules sync.WaitGroup
 	schedules.Go(func() { m.faults.run(ctx) })
 	defer schedules.Wait()
-	tick := time.NewTicker(loopEvery)
-	defer tick.Stop()
+	tick := time.Tick(loopEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-		case <-tick.C:
+		case <-tick:
 		}
 		m.announce()
 		m.decide(ctx)

@@ -92,7 +92,7 @@ type named struct {
 // namer finds out which networks documents are of.
 type namer struct {
 	*known
-	quotas     *model.Quotas
+	quotas     *quotas
 	restraints *restraints
 }
 
@@ -220,7 +220,7 @@ func (m namer) mayHave(key, owner string, plain bool) bool {
 	if d, left := m.deleted[key]; left {
 		return d.Owner == owner || plain && d.Owner == ""
 	}
-	if _, bound := m.quotas.Networks[key]; bound && !plain {
+	if _, bound := m.quotas.limits.Networks[key]; bound && !plain {
 		return false // else somebody who sees everything said what the network may have before it is there
 	}
 	return !slices.ContainsFunc(m.restraints.all(), func(r model.Restraint) bool {

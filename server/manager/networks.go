@@ -99,7 +99,7 @@ func (m *Manager) situationOf(others []model.Record, owner bool, drafts ...*admi
 	s := admission.Situation{Others: others, Owner: owner, Seen: machine{m}.see(drafts)}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints.all()
+	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas.limits, m.restraints.all()
 	s.Offers, s.Refusing = m.nodes.offered(), m.nodes.refusing(owner, m.command)
 	return s
 }
@@ -248,20 +248,12 @@ func (m *Manager) override(ctx context.Context, id model.ID, message string,
 		return result, api.Unavailable(err)
 	}
 	defer m.changing.Unlock()
-	m.mu.RLock()
-	n, err := m.usable(id.Network)
-	m.mu.RUnlock()
-	if err == nil {
-		err = checkMine(ctx, n)
-	}
+	n, err := m.alive(ctx, id.Network)
 	if err != nil {
 		return result, err
 	}
 	if _, ok := n.index[id.Element]; !ok {
 		return result, n.noElement(id.Element)
-	}
-	if n.record.Deleting {
-		return result, api.Conflict("network %s is being deleted", id.Network)
 	}
 	was := n.record.Overrides[id.Element]
 	is := was
@@ -271,7 +263,7 @@ func (m *Manager) override(ctx context.Context, id model.ID, message string,
 	if is == was {
 		return result, nil
 	}
-	next := n.record
+	next := n.next()
 	next.Overrides = map[string]model.Override{}
 	maps.Copy(next.Overrides, n.record.Overrides)
 	if next.Overrides[id.Element] = is; is == (model.Override{}) {
@@ -280,8 +272,6 @@ func (m *Manager) override(ctx context.Context, id model.ID, message string,
 	if len(next.Overrides) == 0 {
 		next.Overrides = nil
 	}
-	next.Revision++
-	next.Modified = time.Now().UTC()
 	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "ElementAction",
 		message: message}); err != nil {
 		return result, err

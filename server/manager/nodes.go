@@ -218,10 +218,7 @@ func takePorts(n *node, list []model.PortStatus) {
 func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	n, err := m.usable(id.Network)
-	if err == nil {
-		err = checkMine(ctx, n)
-	}
+	n, err := m.mine(ctx, id.Network)
 	if err != nil {
 		return api.Reach{}, err
 	}

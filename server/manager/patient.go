@@ -35,8 +35,8 @@ func (p patient) Dump(network string, parts api.Parts) (model.Dump, error) {
 
 // Agent waits for an agent that is away.
 func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
-	late := time.NewTimer(p.most)
-	defer late.Stop()
+	within, done := context.WithTimeout(ctx, p.most)
+	defer done()
 	for {
 		changed := p.Changed()
 		reach, err := p.Manager.Agent(ctx, id)
@@ -46,9 +46,7 @@ func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 		}
 		select {
 		case <-changed:
-		case <-late.C:
-			return reach, err
-		case <-ctx.Done():
+		case <-within.Done():
 			return reach, err
 		}
 	}
@@ -60,8 +58,8 @@ func (m *Manager) restored(ctx context.Context, most time.Duration) <-chan struc
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		late := time.NewTimer(most)
-		defer late.Stop()
+		ctx, over := context.WithTimeout(ctx, most)
+		defer over()
 		for {
 			changed := m.Changed()
 			if m.allHeard() {
@@ -69,8 +67,6 @@ func (m *Manager) restored(ctx context.Context, most time.Duration) <-chan struc
 			}
 			select {
 			case <-changed:
-			case <-late.C:
-				return
 			case <-ctx.Done():
 				return
 			}

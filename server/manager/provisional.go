@@ -19,24 +19,12 @@ func (m *Manager) Keep(ctx context.Context, name string) error {
 		return api.Unavailable(err)
 	}
 	defer m.changing.Unlock()
-	m.mu.RLock()
-	n, err := m.usable(name)
-	if err == nil {
-		err = checkMine(ctx, n)
-	}
-	m.mu.RUnlock()
-	switch {
-	case err != nil:
+	n, err := m.alive(ctx, name)
+	if err != nil || n.record.Provisional.IsZero() {
 		return err
-	case n.record.Deleting:
-		return api.Conflict("network %s is being deleted", name)
-	case n.record.Provisional.IsZero():
-		return nil
 	}
-	next := n.record
+	next := n.next()
 	next.Provisional = time.Time{}
-	next.Revision++
-	next.Modified = time.Now().UTC()
 	return m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "NetworkKept",
 		message: "is whole, and stays"})
 }

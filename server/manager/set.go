@@ -30,15 +30,7 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	var marks model.Settings
 	var d *admission.Draft
 	look := func() ([]*network, error) {
-		m.mu.RLock()
-		old, err := m.usable(name)
-		m.mu.RUnlock()
-		if err == nil {
-			err = checkMine(ctx, old)
-		}
-		if err == nil && old.record.Deleting {
-			err = api.Conflict("network %s is being deleted", name)
-		}
+		old, err := m.alive(ctx, name)
 		return []*network{old}, err
 	}
 	settled, err := m.settle(ctx, look, func(olds []*network) (err error) {

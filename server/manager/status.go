@@ -28,7 +28,7 @@ func (m *Manager) Ping() model.Pong {
 }
 
 // Substrate returns the physical nodes and links.
-func (m *Manager) Substrate() model.Substrate {
+func (m *known) Substrate() model.Substrate {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.substrate
@@ -199,7 +199,7 @@ func (n *network) subnets(l model.Link) []netip.Prefix {
 }
 
 // nodeStatuses sums up the nodes, by name. The lock is held.
-func (m *Manager) nodeStatuses() []model.NodeStatus {
+func (m *known) nodeStatuses() []model.NodeStatus {
 	records := make([]model.Record, 0, len(m.networks))
 	for _, n := range m.networks {
 		if n.damaged == nil {

@@ -15,13 +15,12 @@ const storeLook = 5 * time.Second
 
 // watchStore looks again and again until the context ends.
 func (m *Manager) watchStore(ctx context.Context) {
-	tick := time.NewTicker(storeLook)
-	defer tick.Stop()
+	tick := time.Tick(storeLook)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			m.lookAtStore(ctx)
 		}
 	}

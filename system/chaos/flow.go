@@ -74,8 +74,7 @@ func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 // this machine, so that must not happen.
 func (f *flow) run() {
 	packet := make([]byte, 8)
-	tick := time.NewTicker(flowInterval)
-	defer tick.Stop()
+	tick := time.Tick(flowInterval)
 	for n := uint64(0); ; n++ {
 		binary.BigEndian.PutUint64(packet, n)
 		if _, err := f.send.Write(packet); err != nil {
@@ -86,7 +85,7 @@ func (f *flow) run() {
 		select {
 		case <-f.end:
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

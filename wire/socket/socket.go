@@ -123,14 +123,13 @@ func (k *kept) take(l *net.UnixListener) error {
 
 // watch looks for the socket, and makes it again.
 func (k *kept) watch() {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
+	tick := time.Tick(look)
 	told := ""
 	for {
 		select {
 		case <-k.done:
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		k.mu.Lock()
 		was := k.is

@@ -408,8 +408,7 @@ func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer
 	for _, path := range inside {
 		tails = append(tails, &tail{open: func() (*os.File, error) { return openRegular(root, path) }})
 	}
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
+	tick := time.Tick(200 * time.Millisecond)
 	for {
 		for _, t := range tails {
 			if err := t.copy(w); err != nil {
@@ -422,7 +421,7 @@ func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

@@ -327,14 +327,13 @@ func (p *Plane) leave(id model.ID, way model.Forwarding) error {
 
 // release frees what no reader uses any more, and tries again what did not fit.
 func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
-	t := time.NewTicker(releaseEvery)
-	defer t.Stop()
+	t := time.Tick(releaseEvery)
 	var unused time.Time // since when
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-t:
 		}
 		if pool.Usage().Resting > 0 {
 			mark := pool.Mark()
