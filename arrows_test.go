@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"linux":                {},
 	"spec":                 {"model", "resolve", "spec/internal/form"},
 	"spec/internal/form":   {"model"},
-	"spec/internal/gen":    {"model", "spec/internal/form"},
+	"spec/internal/gen":    {"spec", "spec/internal/form"},
 	"plan":                 {"model"},
 	"embedding":            {"model"},
 	"software":             {"model"},

@@ -3,7 +3,6 @@ package spec
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -242,7 +241,12 @@ func (d *decoder) field(v *ast.MappingValueNode, key string, field reflect.Value
 
 // value fills any of the form's types.
 func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
-	if special(d, n, v.Addr().Interface(), what) {
+	if word, ok := v.Addr().Interface().(model.Word); ok {
+		oneOf(d, n, word, what)
+		return
+	}
+	if f := forms[v.Type()]; f.read != nil {
+		f.read(d, n, v.Addr().Interface(), what)
 		return
 	}
 	switch v.Kind() {
@@ -305,99 +309,6 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 	default:
 		panic(fmt.Sprintf("spec: no decoder for %s", v.Type()))
 	}
-}
-
-// special decodes what has a form of its own.
-func special(d *decoder, n ast.Node, p any, what string) bool {
-	switch p := p.(type) {
-	case *model.Bandwidth:
-		parse(d, n, p, what, model.ParseBandwidth)
-	case *netip.Addr:
-		parse(d, n, p, what, parseAddr)
-	case *form.Area:
-		parse(d, n, p, what, parseArea)
-	case *form.RouteTo:
-		parse(d, n, p, what, parseRouteTo)
-	case model.Word:
-		oneOf(d, n, p, what)
-	case *form.Prefixes:
-		*p = several(d, n, what, parsePrefix)
-	case *form.Loopbacks:
-		*p = several(d, n, what, parseLoopback)
-	case *form.Addrs:
-		*p = several(d, n, what, parseAddr)
-	case *form.Words:
-		*p = several(d, n, what, func(s string) (string, error) { return s, nil })
-	case **form.OSPF:
-		intent(d, n, p, what, func(o *form.OSPF) { o.Off = true })
-	case **form.OSPFPort:
-		intent(d, n, p, what, func(o *form.OSPFPort) { o.Off = true })
-	case **form.ISIS:
-		intent(d, n, p, what, func(o *form.ISIS) { o.Off = true })
-	case **form.BGP:
-		intent(d, n, p, what, func(o *form.BGP) { o.Off = true })
-	case **form.RIP:
-		intent(d, n, p, what, func(o *form.RIP) { o.Off = true })
-	case *form.Routers:
-		*p = named[form.Router](d, n, what, "router", true)
-	case *form.Hosts:
-		*p = named[form.Host](d, n, what, "host", true)
-	case *form.Switches:
-		*p = named[form.Switch](d, n, what, "switch", true)
-	case *form.Edges:
-		*p = named[form.Edge](d, n, what, "edge", false)
-	case *form.Edge:
-		d.edge(n, p, what)
-	case *model.Duration:
-		parse(d, n, p, what, model.ParseDuration)
-	case *form.Fault:
-		p.Node = n
-		d.structure(n, reflect.ValueOf(p).Elem(), what)
-	case *model.STP:
-		parse(d, n, p, what, model.ParseSTP)
-	case *form.VRRPs:
-		*p = d.vrrp(n, what)
-	case *form.Priorities:
-		*p = valuesByName(d, n, what, model.ParseVRRPPriority)
-	case *form.Mirror:
-		p.Node = n
-		d.structure(n, reflect.ValueOf(p).Elem(), what)
-	case **form.Internet:
-		d.internet(n, p, what)
-	case *form.Forwards:
-		*p = several(d, n, what, parseForward)
-	case *form.Interfaces:
-		*p = d.interfaces(n, what)
-	case *form.Route:
-		d.route(n, p)
-	case *form.Links:
-		*p = d.links(n, what)
-	case *form.Expect:
-		d.expect(n, p)
-	case *form.Config:
-		d.config(n, p, what)
-	case *form.Neighbors:
-		*p = d.neighbors(n, what)
-	case *form.PrefixLists:
-		*p = d.prefixLists(n, what)
-	case *form.VLANs:
-		*p = d.vlans(n, what)
-	case *form.Policies:
-		*p = d.policies(n, what)
-	case *form.Communities:
-		*p = several(d, n, what, model.ParseCommunity)
-	case *form.Commands:
-		*p = d.commands(n, what)
-	case *form.Variables:
-		*p = valuesByName(d, n, what, func(s string) (string, error) { return s, nil })
-	case *form.Files:
-		*p = d.files(n, what)
-	case *form.Sizes:
-		*p = valuesByName(d, n, what, model.ParseBytes)
-	default:
-		return false
-	}
-	return true
 }
 
 func parse[T any](d *decoder, n ast.Node, into *T, what string, f func(string) (T, error)) {

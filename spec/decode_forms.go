@@ -188,7 +188,7 @@ func (d *decoder) linkValue(value ast.Node, l *form.Link, what string) {
 const routeHelp = "write a route like 10.1.0.0/16 via 10.0.0.2, 10.1.0.0/16 dev eth0, or blackhole 10.1.0.0/16"
 
 // route reads "[TYPE] TO [via A[,A]] [dev IF] [metric N]" or a mapping.
-func (d *decoder) route(n ast.Node, r *form.Route) {
+func (d *decoder) route(n ast.Node, r *form.Route, _ string) {
 	r.Node = n
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:

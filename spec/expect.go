@@ -17,7 +17,7 @@ const expectHelp = "write h1 reaches h2, h1 reaches h2 over ipv6, or h1 does not
 	"spanning tree shall be: s1 stp root, s2 stp port s3 blocking"
 
 // expect reads a sentence.
-func (d *decoder) expect(n ast.Node, e *form.Expect) {
+func (d *decoder) expect(n ast.Node, e *form.Expect, _ string) {
 	e.Node = n
 	text, ok := d.scalar(n, "an entry of expect")
 	if !ok {

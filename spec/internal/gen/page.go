@@ -4,11 +4,10 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"strings"
 
-	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
@@ -64,70 +63,8 @@ func (c comments) page() []byte {
 
 // takes says in a few words what a key's value is.
 func takes(t reflect.Type) string {
-	switch t {
-	case reflect.TypeFor[model.CPU]():
-		return "cores"
-	case reflect.TypeFor[model.Bytes]():
-		return "size"
-	case reflect.TypeFor[model.Bandwidth]():
-		return "bandwidth"
-	case reflect.TypeFor[model.Duration]():
-		return "time"
-	case reflect.TypeFor[model.BFD]():
-		return "`true`, `false` or time"
-	case reflect.TypeFor[model.STP]():
-		return "`true`, `false` or number"
-	case reflect.TypeFor[float64]():
-		return "share"
-	case reflect.TypeFor[netip.Addr]():
-		return "address"
-	case reflect.TypeFor[form.RouteTo]():
-		return "prefix"
-	case reflect.TypeFor[form.Area]():
-		return "number or text"
-	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks]():
-		return "prefix or list"
-	case reflect.TypeFor[form.Addrs]():
-		return "address or list"
-	case reflect.TypeFor[form.Words]():
-		return "word or list"
-	case reflect.TypeFor[form.Routers](), reflect.TypeFor[form.Hosts](), reflect.TypeFor[form.Switches]():
-		return "list or mapping"
-	case reflect.TypeFor[form.Interfaces](), reflect.TypeFor[form.Edges]():
-		return "mapping by name"
-	case reflect.TypeFor[*form.Internet]():
-		return "mapping, `{}`"
-	case reflect.TypeFor[form.Forwards]():
-		return "list"
-	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.OSPFPort](), reflect.TypeFor[*form.ISIS](),
-		reflect.TypeFor[*form.BGP](), reflect.TypeFor[*form.RIP]():
-		return "mapping or `false`"
-	case reflect.TypeFor[form.Config]():
-		return "text or mapping"
-	case reflect.TypeFor[form.Neighbors]():
-		return "list or mapping"
-	case reflect.TypeFor[form.VRRPs]():
-		return "mapping or list"
-	case reflect.TypeFor[form.Priorities]():
-		return "numbers by name"
-	case reflect.TypeFor[form.PrefixLists]():
-		return "prefixes by name"
-	case reflect.TypeFor[form.VLANs]():
-		return "prefixes by number"
-	case reflect.TypeFor[model.VLANs]():
-		return "number, range or list; `all`"
-	case reflect.TypeFor[form.Policies]():
-		return "rules by name"
-	case reflect.TypeFor[form.Communities]():
-		return "community or list"
-	case reflect.TypeFor[form.Commands]():
-		return "command or list"
-	case reflect.TypeFor[form.Variables]():
-		return "values by name"
-	case reflect.TypeFor[form.Files]():
-		return "mapping by path"
-	case reflect.TypeFor[form.Sizes]():
-		return "sizes by path"
+	if words, _ := spec.Form(t); words != "" {
+		return words
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
