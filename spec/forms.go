@@ -61,7 +61,9 @@ func ref[T any]() *schema {
 }
 
 // listed has a form that only lists of keys have, which also read it.
-func listed[T any](takes string, s *schema) { forms[reflect.TypeFor[T]()] = formOf{takes: takes, schema: s} }
+func listed[T any](takes string, s *schema) {
+	forms[reflect.TypeFor[T]()] = formOf{takes: takes, schema: s}
+}
 
 // own has a form that a function of its own reads.
 func own[T any](takes string, s *schema, read func(d *decoder, n ast.Node, into *T, what string)) {
@@ -167,7 +169,9 @@ func init() {
 		text(`^`+shape+`$`)), (*decoder).links)
 
 	gives("mapping by name", mapping(anyOf(ref[form.Edge](), text(`^`+end+` +-- +[^ /:]+$`))),
-		func(d *decoder, n ast.Node, what string) form.Edges { return named[form.Edge](d, n, what, "edge", false) })
+		func(d *decoder, n ast.Node, what string) form.Edges {
+			return named[form.Edge](d, n, what, "edge", false)
+		})
 	own("mapping", ref[form.Edge](), (*decoder).edge)
 	own("mapping, `{}`", anyOf(ref[form.Internet](), boolean, null), (*decoder).internet)
 	own("mapping", ref[form.Mirror](), func(d *decoder, n ast.Node, into *form.Mirror, what string) {
@@ -186,7 +190,8 @@ func init() {
 
 	gives("command or list", oneOrMore(anyOf(str, number)), (*decoder).commands)
 	gives("mapping by path", mapping(anyOf(str, ref[form.File]())), (*decoder).files)
-	file := &schema{Type: "object", AdditionalProperties: false, Required: []string{"file"}, Properties: form.Properties{
-		{Name: "file", Schema: &schema{Type: "string", Description: "Where the text is, relative to this file."}}}}
+	file := &schema{Type: "object", AdditionalProperties: false, Required: []string{"file"}}
+	file.Properties = form.Properties{
+		{Name: "file", Schema: &schema{Type: "string", Description: "Where the text is, relative to this file."}}}
 	own("text or mapping", anyOf(str, file, mapping(anyOf(str, file))), (*decoder).config)
 }

@@ -140,7 +140,8 @@ func (m *checks) newCheck(ctx context.Context, name string, request model.CheckR
 	if err != nil {
 		return nil, err
 	}
-	c := &check{known: m.known, network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
+	c := &check{known: m.known, network: name,
+		responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
 		agents: map[string]api.Dial{}, mute: map[string]string{}, closed: map[model.ID]string{}}
 	if c.questions, c.states, err = questions(n, request); err != nil {
 		return nil, err
