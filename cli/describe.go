@@ -290,6 +290,9 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		tree = s.root(cmd, cl, e, links)
 	}
 	s.line("VRRP", virtualRouters(&e.Element))
+	for _, p := range e.Element.MPLS {
+		s.line("MPLS", p.String())
+	}
 	s.line("Gateways", join(e.Element.Gateways))
 	s.limits(e)
 	if e.Restarts > 0 {

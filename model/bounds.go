@@ -89,6 +89,9 @@ func sizeOf[I any](e *ElementOf[I]) int {
 	for k := range e.Routes {
 		size += sizeOfOther / 2 * len(e.Routes[k].Via)
 	}
+	for k := range e.MPLS {
+		size += sizeOfOther + sizeOfAddress + len(e.MPLS[k].Via) + len(e.MPLS[k].Interface)
+	}
 	if g := e.Routing.BGP; g != nil {
 		size += sizeOfOther * (len(g.Networks) + len(g.Neighbors) + len(g.Toward))
 		for name, ranges := range g.PrefixLists {

@@ -122,7 +122,9 @@ type ElementOf[I any] struct {
 	// Gateways are the default routes' next hops (one an address family).
 	Gateways []netip.Addr `json:"gateways,omitempty"`
 	Routes   []Route      `json:"routes,omitempty"`
-	Routing  Routing      `json:"routing,omitzero"`
+	// MPLS are the static label-switched paths that the router is on.
+	MPLS    []LSP   `json:"mpls,omitempty"`
+	Routing Routing `json:"routing,omitzero"`
 	// Config is the software's own configuration, by file name as the software knows it ("frr.conf", "bird.conf"); it
 	// replaces what Routing would generate. It seeds the element: what is written inside the element later persists.
 	Config map[string]string `json:"config,omitempty"`

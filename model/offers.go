@@ -21,6 +21,7 @@ const (
 	FeatureImage    Feature = "image"    // that elements are made from
 	FeatureVRRP     Feature = "vrrp"     // by routers
 	FeatureVLANs    Feature = "vlans"    // at switches' ports, and interfaces of routers and hosts for them
+	FeatureMPLS     Feature = "mpls"     // of routers
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -204,6 +205,9 @@ func Wants(net *Resolved) [][]Want {
 			ask(e.Forwarding.Feature(), FeatureVLANs)
 		default:
 			ask(e.Control.Feature(), FeatureVLANs)
+		}
+		if len(e.MPLS) > 0 {
+			ask(e.Control.Feature(), FeatureMPLS)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

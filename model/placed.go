@@ -133,7 +133,7 @@ func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 		Amounts:  e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces,
 		Loopback: e.Loopback,
 		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID,
-		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, VLANs: e.VLANs, Service: e.Service}
+		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, MPLS: e.MPLS, VLANs: e.VLANs, Service: e.Service}
 }
 
 // PlacedEdge is an edge as the node of its end has to know it.

@@ -161,6 +161,7 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 		}
 		switch first {
 		case "prefixes":
+		case "mpls": // the kernel's
 		case "vrrp":
 			worst(1, "its routers load it; FRR is restarted where it begins or ends with VRRP")
 		case "stp":

@@ -69,6 +69,10 @@ func Bounds(n *model.Network) []model.Problem {
 		for k := range e.Routes {
 			of("routes", "next hops in one route", len(e.Routes[k].Via), model.MaxNextHops)
 		}
+		of("mpls", "label-switched paths", len(e.MPLS), model.MostLSPs)
+		for k := range e.MPLS {
+			of("mpls", "labels in one label-switched path", len(e.MPLS[k].Out), model.MostLabels)
+		}
 		for _, o := range []*model.OSPF{e.Routing.OSPF, e.Routing.OSPF6} {
 			if o != nil {
 				of("routing", "words under redistribute", len(o.Redistribute), model.MaxWords)
@@ -110,7 +114,7 @@ func Bounds(n *model.Network) []model.Problem {
 		config += e.Service.Size()
 		interfaces += len(e.Interfaces)
 		addresses += len(e.Loopback)
-		routes += len(e.Routes)
+		routes += len(e.Routes) + len(e.MPLS)
 	}
 	for i := range n.Links {
 		what(func(field, format string, args ...any) { ps.link(i, field, format, args...) }, "prefixes", "prefixes",
@@ -127,7 +131,7 @@ func Bounds(n *model.Network) []model.Problem {
 	whole("elements", "interfaces", interfaces, 2*model.MaxLinks+model.MaxEdges)
 	whole("elements", "addresses", addresses, model.MaxAllAddresses)
 	whole("edges", "forwards", forwards, model.MaxAllForwards)
-	whole("elements", "static and announced routes", routes, model.MaxAllRoutes)
+	whole("elements", "static and announced routes and label-switched paths", routes, model.MaxAllRoutes)
 	whole("elements", "bytes of configuration, of commands and of files that are put into elements", config,
 		model.MaxConfigBytes)
 	return ps.all()

@@ -45,6 +45,10 @@ func TestBounds(t *testing.T) {
 			e.Routes = []model.Route{{Via: make([]netip.Addr, model.MaxNextHops+
 				1)}}
 		}), "it has 65 next hops in one route; 64 are allowed"},
+		"label-switched paths": {big(func(e *model.Element) { e.MPLS = make([]model.LSP, model.MostLSPs+1) }),
+			"router r1: it has 4,097 label-switched paths; 4,096 are allowed"},
+		"labels": {big(func(e *model.Element) { e.MPLS = []model.LSP{{Out: make([]int, 1_000_000)}} }),
+			"it has 1,000,000 labels in one label-switched path; 4 are allowed"},
 		"neighbors": {big(func(e *model.Element) {
 			e.Routing.BGP = &model.BGP{Neighbors: make([]model.BGPNeighbor, model.MaxNeighborsBGP+1)}
 		}), "it has 4,097 BGP neighbors"},

@@ -15,6 +15,7 @@ func (d Document) Check(n *model.Resolved) []model.Problem {
 	ps := &problems{net: &d.net}
 	ps.checkUnnumbered(n)
 	ps.checkVirtualRouters(n)
+	ps.checkLabels(n)
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		if len(e.Gateways) == 0 && len(e.Routes) == 0 {

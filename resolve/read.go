@@ -43,6 +43,7 @@ func ReadPart(n model.Network, unknown *Unknown) (Document, []model.Problem) {
 	ps.checkLinks(l)
 	ps.checkVRRP(l)
 	ps.checkVLANs(l)
+	ps.checkMPLS(l)
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)

@@ -41,6 +41,7 @@ func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, 
 	}
 	r.neighbours()
 	r.internets()
+	r.labels()
 	r.peers()
 	return r.out, r.now, nil
 }

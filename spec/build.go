@@ -57,7 +57,7 @@ func (b *builder) network() model.Network {
 		e.Software = first(r.Software, defaults.Software)
 		e.Hook = first(r.Hook, defaults.Hook)
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
-		e.RouterID = r.RouterID
+		e.RouterID, e.MPLS = r.RouterID, lsps(r.MPLS)
 		e.Config = b.config(item.Name, item.Said, r.Config, e.Software)
 		e.Service = b.service("router "+item.Name, r.Service, defaults.Service, given)
 		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)

@@ -153,6 +153,9 @@ func drawRouter(t *rapid.T, e *model.Element, i int) {
 					netip.MustParseAddr("fe80::2")}}}
 		}
 	}
+	if maybe(t, "mpls") && (e.Forwarding == "" || e.Forwarding == model.ForwardGuest) {
+		e.MPLS = []model.LSP{{In: rapid.IntRange(model.MinLabel, model.MaxLabel).Draw(t, "label")}}
+	}
 	if maybe(t, "id") {
 		e.RouterID = netip.AddrFrom4([4]byte{10, 255, 1, byte(i)})
 		e.Loopback = []netip.Prefix{netip.PrefixFrom(e.RouterID, 32)}

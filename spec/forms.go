@@ -126,6 +126,7 @@ func init() {
 		model.ParseSTP)
 	single("address", str, parseAddr)
 	single("prefix", str, parseRouteTo)
+	single("prefix", str, parsePrefix)
 	single("number or text", anyOf(&schema{Type: "integer", Minimum: "0"}, text(`^[0-9]+(\.[0-9]+){3}$`)), parseArea)
 
 	listOf[form.Prefixes]("prefix or list", str, parsePrefix)
@@ -136,6 +137,9 @@ func init() {
 		model.ParseCommunity)
 	listOf[form.Forwards]("list",
 		text(`^((\[[0-9a-fA-F:.]+\]|[0-9.]+):)?[0-9]+:`+name+`:[0-9]+(/(tcp|udp))?( *, *.*)?$`), parseForward)
+
+	listOf[form.Labels]("number or list", anyOf(&schema{Type: "integer", Minimum: "16", Maximum: "65535"},
+		text(`^[0-9]+( *, *[0-9]+)*$`)), model.ParseLabel)
 
 	mapOf[form.Priorities]("numbers by name", &schema{Type: "integer", Minimum: "1", Maximum: "254"},
 		model.ParseVRRPPriority)
@@ -159,6 +163,7 @@ func init() {
 	gives("prefixes by number", mapping(oneOrMore(str)), (*decoder).vlans)
 	gives("mapping or list", anyOf(ref[form.VRRP](), array(ref[form.VRRP]()), boolean, null), (*decoder).vrrp)
 	own("mapping", anyOf(str, ref[form.Route]()), (*decoder).route)
+	own("mapping", ref[form.LSP](), (*decoder).lsp)
 
 	link := mapping(false)
 	link.PatternProperties = map[string]*schema{

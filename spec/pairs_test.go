@@ -32,13 +32,14 @@ routers:
     memory: 40MiB
     ospf: {}
   r11: {ospf: {}, interfaces: {r1: {ospf: {area: 7, cost: 5, dead: 30s, passive: false, network: broadcast}}}}
-  r12:
+  r12: {mpls: [{in: 100, via: s3h}, {to: 10.5.0.0/16, push: 300, via: 10.3.0.9}, {in: 101, out: 200, via: 10.3.0.9}, {in: 102}]}
   r7: {interfaces: {a: 10.8.0.1/30}, routes: [10.6.0.0/16 dev a, 10.5.0.0/16 dev a]}
 hosts:
   h1: {addresses: 10.4.0.20/24, gateway: 10.4.0.2}
   h2: {cpu: 0.2, forwarding: guest}
   h3:
   h4:
+  s3h:
   h5: {interfaces: {r2: {mac: "02:00:00:00:00:05"}, tap: {}}}
 switches:
   s1: {prefixes: 10.4.0.0/24}
@@ -60,6 +61,7 @@ links:
   - r7:a -- r1
   - r11 -- r1
   - r12 -- s3
+  - s3h -- s3
 edges:
   dev: {end: r1, device: eth1, vlan: 7, node: n1}
   tagged: {end: r2, device: eth1, vlan: 8, node: n1}
@@ -104,6 +106,10 @@ var mistakes = map[string]mistake{
 	"vrrp address":       {"10.3.0.254", "10.3.0", "address of vrrp of switch s3"},
 	"vrrp interval":      {"interval: 2s", "interval: 2", "interval of vrrp of switch s3"},
 	"vrrp priority":      {"priority: {r12: 200}", "priority: {r12: 255}", "r12 of priority of vrrp of switch s3"},
+	"label":              {"out: 200", "out: 2000000", "the label 2000000 is not between 16 and 65535"},
+	"label twice":        {"{to: 10.5.0.0/16, push: 300,", "{in: 102,", "it has the label 102 twice"},
+	"label to nobody":    {"via: s3h", "via: r2", "r2 is no neighbour of it"},
+	"label without to":   {"to: 10.5.0.0/16, push", "push", "needs to:, the prefix"},
 	"vrrp nobody":        {"{r12: 200}", "{r2: 200}", "router r2 is not on the segment"},
 	"bfd":                {"bfd: 100ms", "bfd: 1ms", "bfd of link"},
 	"link vlan":          {"h4 -- s2: {mtu: 1500}", "h4 -- s2: {vlan: x}", "vlan of link"},

@@ -174,6 +174,7 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 			run("ip route add default via %s", g)
 		}
 	}
+	w.labels(e, interfaces, run)
 	if e.Kind == model.Router && (e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD) {
 		return all // it makes the routes
 	}
@@ -185,6 +186,39 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 		run("%s", route(r, interfaces))
 	}
 	return all
+}
+
+// labels are the commands that put an element on label-switched paths.
+func (w *writer) labels(e *model.ResolvedElement, interfaces []model.ResolvedInterface, run func(string, ...any)) {
+	if len(e.MPLS) == 0 {
+		return
+	}
+	w.note("router %s: it needs the modules mpls_router and mpls_iptunnel in the machine's kernel", e.Name)
+	run("sysctl -w net.mpls.platform_labels=%d", model.MaxLabel+1)
+	run("sysctl -w net.mpls.conf.lo.input=1")
+	for _, i := range interfaces {
+		run("sysctl -w net.mpls.conf.%s.input=1", i.LinuxName())
+	}
+	for _, p := range e.MPLS {
+		device := device(p.Interface, interfaces)
+		family := "inet"
+		if p.NextHop.Is6() {
+			family = "inet6"
+		}
+		switch {
+		case p.Via == "":
+			run("ip -f mpls route add %d dev lo", p.In)
+		case device == "":
+			w.note("router %s: the label-switched path %s leads to an edge and is not carried over", e.Name, p)
+		case p.To.IsValid():
+			run("ip route add %s encap mpls %s via %s dev %s", p.To, model.LabelsText(p.Out), p.NextHop, device)
+		case len(p.Out) > 0:
+			run("ip -f mpls route add %d as %s via %s %s dev %s", p.In, model.LabelsText(p.Out), family, p.NextHop,
+				device)
+		default:
+			run("ip -f mpls route add %d via %s %s dev %s", p.In, family, p.NextHop, device)
+		}
+	}
 }
 
 // device is what Linux calls an interface; empty when it is none of these.

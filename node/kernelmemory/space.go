@@ -82,6 +82,7 @@ var readers = []reader{
 	{Forwarding, 1, readForwarding},
 	{TrafficControl, 2, readTrafficControl},
 	{AddressLabels, 1, readAddressLabels},
+	{MPLSRoutes, 1, readMPLS},
 }
 
 // missing returns whether the error means that the kernel has no such table.

@@ -75,6 +75,8 @@ func lines(format string, n int) string {
 	return fmt.Sprintf(`perl -e 'printf q{%s} . "\n", $_ >> 16, $_ >> 8 & 255, $_ & 255, $_ for 1 .. %d'`, format, n)
 }
 
+const mostLabels = "sysctl -qw net.mpls.platform_labels=1048575;"
+
 // tables are what an element's root can fill, and how that is seen.
 var tables = []struct {
 	name  string
@@ -120,6 +122,13 @@ var tables = []struct {
 		return lines(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, n) +
 			"| ip -force -batch - 2>/dev/null; true"
 	}, "ip addrlabel | grep -c fd00; true"},
+	{"labels", MPLSRoutes, 5000, 20000, func(n int) string {
+		return mostLabels + lines(`route replace 1%4$05d as 16/17 via inet 10.1.1.1 dev d0`, n) + "| ip -f mpls -batch -"
+	}, "ip -f mpls route | wc -l"},
+	{"labels with many next hops", MPLSRoutes, 100, 1000, func(n int) string {
+		return mostLabels + lines(`route replace 1%4$05d nexthop as `+strings.Repeat("16/", 15)+"17 via inet 10.1.1.1 dev d0"+
+			strings.Repeat(` nexthop via inet 10.1.1.1 dev d0`, 30), n) + "| ip -f mpls -batch -"
+	}, "ip -f mpls route | grep -c ^1; true"},
 }
 
 // TestTablesAreBounded fills each table, first within the limit, then beyond it.
@@ -128,6 +137,9 @@ func TestTablesAreBounded(t *testing.T) {
 		"traffic control and address "+
 		"labels without end", "all that is taken away, and nothing of anybody else's")
 	for _, c := range tables {
+		if c.table == MPLSRoutes && linux.ProbeMPLS() != nil {
+			continue // this kernel has none
+		}
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, 16<<20)
 			count := func(name string) int {

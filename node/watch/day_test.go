@@ -116,8 +116,8 @@ func TestRecordHasAllExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^network: (\S+)`).FindAllStringSubmatch(string(text), -1) {
-			if m[1] == "vlans" {
-				continue // it is recorded where the kernel has VLANs
+			if m[1] == "vlans" || m[1] == "mpls" {
+				continue // they are recorded where the kernel can make them
 			}
 			unaddressed := regexp.MustCompile(`(?m)^addressing: none$`).Match(text) // nobody sends before people do
 			if !recorded[m[1]] && !unaddressed {

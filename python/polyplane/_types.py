@@ -193,6 +193,7 @@ class ElementOfInterface(TypedDict, total=False):
     location: str
     loopback: list[str]
     memory: int
+    mpls: list["LSP"]
     name: Required[str]
     neighbours: int
     node: str
@@ -233,6 +234,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     location: str
     loopback: list[str]
     memory: int
+    mpls: list["LSP"]
     name: Required[str]
     neighbours: int
     node: str
@@ -492,6 +494,20 @@ class JoinResult(TypedDict, total=False):
     certificate: Required[str]
     instance: Required[str]
     node: Required[str]
+
+
+LSP = TypedDict(
+    "LSP",
+    {
+        "in": int,
+        "interface": str,
+        "nextHop": str,
+        "out": list[int],
+        "to": str,
+        "via": str,
+    },
+    total=False,
+)
 
 
 class Link(TypedDict, total=False):

@@ -62,6 +62,10 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 			}
 			element := model.Rephased(e.PlacedElement, described)
 			element.Routing.BGP = element.Routing.BGP.Described()
+			element.MPLS = slices.Clone(element.MPLS)
+			for i := range element.MPLS {
+				element.MPLS[i] = element.MPLS[i].Described()
+			}
 			net.Elements = append(net.Elements, element)
 			if e.Override != (model.Override{}) {
 				overrides[e.Name] = e.Override

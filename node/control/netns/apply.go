@@ -478,6 +478,9 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		if err := in.makeVLANs(c, w); err != nil {
 			return err
 		}
+		if err := w.takeLabels(sysctl); err != nil { // before the routes of labels
+			return err
+		}
 		in.plan(&r, w.want, w.e.want, d.forceUp(w))
 		for _, i := range w.made { // that the pair was made says it all
 			r.hush(w.want.interfaces[i].Pair.Name)
@@ -488,7 +491,9 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		}
 		w.strangers = in.hasStrangers(w.want)
 		if err == nil && in.lacksVirtual(w.want) {
-			err = in.finishVirtuals(c, w.want, d.forceUp(w))
+			if err = in.finishVirtuals(c, w.want, d.forceUp(w)); err == nil {
+				err = w.takeLabels(sysctl)
+			}
 		}
 		return err
 	}()

@@ -121,5 +121,5 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 	if in.plan(&r, e.want, e.want, false); r.Len() > 0 || in.hasStrangers(e.want) {
 		return false, nil
 	}
-	return sysctl.right(sysctls(e.want.kind))
+	return sysctl.right(append(slices.Clip(sysctls(e.want.kind)), e.want.labelSettings()...))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,7 @@ type inside struct {
 	links     map[string]*link
 	addresses map[addressKey]presentAddress
 	routes    []presentRoute       // this driver's
+	labels    []presentLabel       // the same, of labels
 	kernel    map[kernelRoute]bool // the kernel's own; nil if they were not read
 	// neighbours are the wanted entries, and others that bear this driver's mark.
 	neighbours map[neighbourKey]presentNeighbour
@@ -47,6 +49,7 @@ func (a *presentAddress) ours() bool { return a.protocol == ownProtocol }
 
 type presentRoute struct {
 	to     netip.Prefix
+	labels []int // that packets get
 	kind   uint8
 	metric uint32
 	hops   []hop
@@ -83,6 +86,11 @@ func inspect(c *linux.Rtnetlink, fresh bool, w *want, protocols []uint8) (*insid
 			if err := in.readRoutes(c, family, protocol); err != nil {
 				return nil, err
 			}
+		}
+	}
+	if w.kind == model.Router && mpls() == nil { // also if it switches no labels any more
+		if err := in.readLabels(c); err != nil {
+			return nil, err
 		}
 	}
 	return in, nil
@@ -201,6 +209,12 @@ func parseRoute(family uint8, p []byte) presentRoute {
 			one.index = int(linux.Uint32Of(v))
 		case unix.RTA_GATEWAY, unix.RTA_VIA:
 			one.via = gateway(kind, v)
+		case unix.RTA_ENCAP:
+			for k, x := range linux.Attrs(v) {
+				if k == linux.EncapMPLSLabels {
+					r.labels = linux.LabelsOf(x)
+				}
+			}
 		case unix.RTA_MULTIPATH:
 			for len(v) >= unix.SizeofRtNexthop {
 				n := int(binary.NativeEndian.Uint16(v))
@@ -234,7 +248,7 @@ func gateway(kind uint16, v []byte) netip.Addr {
 
 // is returns whether the route that is present is the wanted one.
 func (r *presentRoute) is(w *wantRoute, in *inside) bool {
-	if r.to != w.to || r.kind != w.kind || r.metric != w.metric {
+	if r.to != w.to || r.kind != w.kind || r.metric != w.metric || !slices.Equal(r.labels, w.labels) {
 		return false
 	}
 	if w.kind != unix.RTN_UNICAST {

@@ -70,8 +70,16 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	} else {
 		o[0].Makes = append(o[0].Makes, model.FeatureVRRP)
 	}
+	if err := mpls(); err != nil {
+		o[0].Lacks[model.FeatureMPLS] = err.Error()
+	} else {
+		o[0].Makes = append(o[0].Makes, model.FeatureMPLS)
+	}
 	return o
 }
+
+// mpls says why this machine's kernel switches no labels, if it does not.
+var mpls = sync.OnceValue(linux.ProbeMPLS)
 
 // macvlan says why this machine's kernel has no such devices, if it has none. That does not change while it runs.
 var macvlan = sync.OnceValue(linux.ProbeMacvlan)

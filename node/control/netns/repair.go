@@ -75,6 +75,7 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	in.planNeighbours(r, w, before, forceUp)
 	if w.up {
 		in.planRoutes(r, w) // those that were wanted before, where routing software has taken over
+		in.planLabels(r, w)
 	}
 }
 
@@ -262,6 +263,9 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	index := 0
 	if l := in.links[w.device]; l != nil {
 		index = l.Index
+	}
+	if len(w.labels) > 0 {
+		r.Labelled(w.labels)
 	}
 	if len(w.via) <= 1 {
 		if index != 0 {

@@ -3,6 +3,7 @@ package netns
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -163,15 +164,21 @@ func (r *sysctlReader) close() {
 	r.proc = nil
 }
 
-// sysctlTree holds the directories of one network namespace's sysctls.
-type sysctlTree struct{ v4, v6 int }
+// sysctlTree holds the directories of one network namespace's sysctls. Kernels that switch no labels have none for
+// that.
+type sysctlTree struct{ v4, v6, mpls int }
 
 func openSysctls(proc int) (*sysctlTree, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	t := &sysctlTree{v4: -1, v6: -1}
+	t := &sysctlTree{v4: -1, v6: -1, mpls: -1}
 	var err error
 	if t.v4, err = unix.Openat(proc, "sys/net/ipv4", flags, 0); err == nil {
 		t.v6, err = unix.Openat(proc, "sys/net/ipv6", flags, 0)
+	}
+	if err == nil {
+		if t.mpls, err = unix.Openat(proc, "sys/net/mpls", flags, 0); err == unix.ENOENT {
+			t.mpls, err = -1, nil
+		}
 	}
 	if err != nil {
 		t.close()
@@ -181,7 +188,7 @@ func openSysctls(proc int) (*sysctlTree, error) {
 }
 
 func (t *sysctlTree) close() {
-	for _, fd := range []int{t.v4, t.v6} {
+	for _, fd := range []int{t.v4, t.v6, t.mpls} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -189,6 +196,12 @@ func (t *sysctlTree) close() {
 }
 
 func (t *sysctlTree) open(name string, flags int) (int, error) {
+	if rest, ok := strings.CutPrefix(name, "mpls/"); ok {
+		if t.mpls < 0 {
+			return -1, unix.ENOENT
+		}
+		return unix.Openat(t.mpls, rest, flags|unix.O_CLOEXEC, 0)
+	}
 	if rest, ok := strings.CutPrefix(name, "ipv6/"); ok {
 		return unix.Openat(t.v6, rest, flags|unix.O_CLOEXEC, 0)
 	}
@@ -229,7 +242,18 @@ func (t *sysctlTree) is(s setting) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read sysctl net.%s: %w", dotted(s.name), err)
 	}
-	return string(bytes.TrimSpace(buf[:n])) == s.value, nil
+	return s.suits(string(bytes.TrimSpace(buf[:n]))), nil
+}
+
+// suits returns whether a value is as wanted. A table of labels may be longer, since whoever is root inside may have
+// labels of his own: making it shorter would throw them away.
+func (s setting) suits(is string) bool {
+	if s.name == platformLabels {
+		places, err := strconv.Atoi(is)
+		least, _ := strconv.Atoi(s.value)
+		return err == nil && places >= least
+	}
+	return is == s.value
 }
 
 func (t *sysctlTree) write(s setting) error {

@@ -22,9 +22,11 @@ type want struct {
 	interfaces []wantInterface
 	virtuals   []wantVirtual
 	vlans      []wantVLAN
+	mpls       bool // it switches labels
+	labels     []wantLabel
 	loopback   []netip.Prefix
 	routes     []wantRoute // nil where routing software makes them
-	ownRoutes  bool        // static routes are this driver's
+	ownRoutes  bool        // static routes are this driver's; of others those with labels are
 }
 
 type wantInterface struct {
@@ -41,6 +43,7 @@ type wantRoute struct {
 	metric uint32
 	via    []netip.Addr
 	device string
+	labels []int // that packets get
 }
 
 // maxDeviceName is Linux's limit (IFNAMSIZ less the final zero).
@@ -88,7 +91,7 @@ func (w *want) protocols(before bool) []uint8 {
 	switch {
 	case w.kind == model.Switch:
 		return nil
-	case w.ownRoutes || before:
+	case w.ownRoutes || before || w.mpls:
 		return []uint8{unix.RTPROT_KERNEL, ownProtocol}
 	}
 	return []uint8{unix.RTPROT_KERNEL}
@@ -147,6 +150,9 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 		}
 	}
 	w.loopback = el.Loopback
+	if err := w.addLabels(job.ID, el); err != nil {
+		return nil, err
+	}
 	w.ownRoutes = el.Kind == model.Host || el.Software == model.SoftwareStatic || el.Software == model.SoftwareNone ||
 		el.Software == ""
 	if !w.ownRoutes {

@@ -247,6 +247,8 @@ type Router struct {
 	Gateway Addrs `yaml:"gateway"`
 	// Static routes: `10.1.0.0/16 via 10.0.0.2`, or mappings.
 	Routes []Route `yaml:"routes"`
+	// The static label-switched paths that it is on (MPLS, RFC 3031).
+	MPLS []LSP `yaml:"mpls"`
 	// The protocols' 32-bit identifier, like 10.255.0.1; the IPv4 loopback when left out.
 	RouterID netip.Addr `yaml:"router-id"`
 	// The software's own configuration instead of a generated one: text, `{file: PATH}` (relative to this file), or
@@ -338,6 +340,24 @@ type Route struct {
 	Type model.RouteType `yaml:"type"`
 	// The kernel's metric; lower comes first.
 	Metric int `yaml:"metric"`
+
+	Node ast.Node `yaml:"-"`
+}
+
+// LSP is what a router does with packets of a static label-switched path. With `to` and `push` it labels packets, with
+// `in` and `out` it sends them on with another label, with `in` alone it takes the label off.
+type LSP struct {
+	// The label of packets that come in, 16 to 65535.
+	In Labels `yaml:"in"`
+	// The label that they leave with instead, or several, the outermost first; none when left out.
+	Out Labels `yaml:"out"`
+	// The prefix whose packets get labels here.
+	To netip.Prefix `yaml:"to"`
+	// The label that they get, or several, the outermost first.
+	Push Labels `yaml:"push"`
+	// The neighbour that they are sent to: its name, or its address. Without it the label is taken off, and the packet
+	// goes as the router's own routes say.
+	Via string `yaml:"via"`
 
 	Node ast.Node `yaml:"-"`
 }

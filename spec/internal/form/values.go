@@ -87,6 +87,9 @@ type VRRPs []VRRP
 // Priorities are a mapping: priorities by the names of routers.
 type Priorities map[string]int
 
+// Labels is one label or several, as a list or with commas between.
+type Labels []int
+
 // Neighbors are a list of sessions, or a mapping of what is said of those that follow from links.
 type Neighbors struct {
 	List []Neighbor

@@ -30,6 +30,7 @@ var sections = []struct {
 	{"OSPF at an interface (`ospf`, `ospf6`)", reflect.TypeFor[form.OSPFPort]()},
 	{"A link", reflect.TypeFor[form.LinkValue]()},
 	{"A route", reflect.TypeFor[form.Route]()},
+	{"A label-switched path (`mpls`)", reflect.TypeFor[form.LSP]()},
 	{"OSPF (`ospf`, `ospf6`)", reflect.TypeFor[form.OSPF]()},
 	{"IS-IS (`isis`)", reflect.TypeFor[form.ISIS]()},
 	{"BGP (`bgp`)", reflect.TypeFor[form.BGP]()},
