@@ -123,6 +123,26 @@ func (l *layout) hops() map[[2]int][]hop {
 	return all
 }
 
+// LeaveMPLS takes off their routers the label-switched paths that lead to nobody, as a link was left out of the network.
+// All addresses of the network are stated.
+func LeaveMPLS(net *model.Network) {
+	whole := WithInterfaces(*net)
+	l := newLayout(&whole)
+	hops := l.hops()
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		e.MPLS = slices.DeleteFunc(slices.Clone(e.MPLS), func(p model.LSP) bool {
+			if a, err := netip.ParseAddr(p.Via); err == nil {
+				return !slices.ContainsFunc(e.Interfaces, func(f model.Interface) bool {
+					return slices.ContainsFunc(f.Addresses, func(o netip.Prefix) bool { return o.Contains(a) })
+				})
+			}
+			at, is := l.elements[p.Via]
+			return p.Via != "" && (!is || len(hops[[2]int{i, at}]) == 0)
+		})
+	}
+}
+
 // labels tells label-switched paths where their next hops are.
 func (r *resolver) labels() {
 	hops := r.hops()

@@ -129,6 +129,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	}
 	if partial {
 		resolve.LeaveVRRP(&net)
+		resolve.LeaveMPLS(&net)
 	}
 	if problems := resolve.Bounds(&net); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
