@@ -123,8 +123,8 @@ func (l *layout) hops() map[[2]int][]hop {
 	return all
 }
 
-// LeaveMPLS takes off their routers the label-switched paths that lead to nobody, as a link was left out of the network.
-// All addresses of the network are stated.
+// LeaveMPLS takes off their routers the label-switched paths that lead to nobody, as a link was left out of the
+// network. All addresses of the network are stated.
 func LeaveMPLS(net *model.Network) {
 	whole := WithInterfaces(*net)
 	l := newLayout(&whole)
