@@ -105,6 +105,7 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 					continue
 				}
 				fmt.Fprintf(c.Out, "%s %s\n", id, done)
+				c.tellAside(id, result.Aside)
 			}
 			return errors.Join(failures...)
 		},

@@ -147,6 +147,16 @@ func (c *CLI) connect() (Client, error) {
 	return cl, nil
 }
 
+// Waits tells what a change waits for that has no answer yet.
+func (c *CLI) Waits(what string) { fmt.Fprintf(c.Err, "waiting for %s\n", printable(what)) }
+
+// tellAside tells that the store has not taken yet what was done, and why.
+func (c *CLI) tellAside(id model.ID, why string) {
+	if why != "" {
+		fmt.Fprintf(c.Err, "%s: %s\n", id, printable(why))
+	}
+}
+
 // recorded connects, and returns what the manager has of a network.
 func (c *CLI) recorded(ctx context.Context, network string) (Client, model.Record, error) {
 	cl, err := c.connect()

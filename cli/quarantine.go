@@ -62,6 +62,7 @@ command, or by their policy when they attack (policy).`,
 				default:
 					fmt.Fprint(c.Out, c.hinted(fmt.Sprintf("%s is in quarantine; `polyplane release %s` ends it\n", id,
 						id)))
+					c.tellAside(id, result.Aside)
 				}
 			}
 			return errors.Join(failures...)

@@ -53,6 +53,9 @@ func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 // Reserve is the file that holds room on the disk for what must be stored although the disk is full.
 func (d Dirs) Reserve() string { return filepath.Join(d.Data, "etcd.reserve") }
 
+// Aside keeps what was decided while an external cluster took nothing.
+func (d Dirs) Aside() string { return filepath.Join(d.Data, "aside") }
+
 // Backups is where the backups are that are made by themselves.
 func (d Dirs) Backups() string { return filepath.Join(d.Data, "backups") }
 

@@ -11,6 +11,8 @@ type Pong struct {
 	Nodes    int       `json:"nodes"`
 	Ready    int       `json:"ready"` // nodes
 	Store    string    `json:"store"` // "embedded", or the external cluster's URLs
+	// Waits is what changes wait for, in words, if that takes longer than usual.
+	Waits string `json:"waits,omitempty"`
 }
 
 // ApplyOptions say how a network's document is applied.
@@ -106,6 +108,8 @@ type ActionResult struct {
 	Changed bool `json:"changed"`
 	// Revision is that of the element's node's desired state with the action in it.
 	Revision int64 `json:"revision,omitempty"`
+	// Aside tells, in words, that the store has not taken it yet, and where it is kept until then.
+	Aside string `json:"aside,omitempty"`
 }
 
 // SetRequest asks to set fields of a network, or of one element or link of it.

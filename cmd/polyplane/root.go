@@ -23,10 +23,10 @@ var version = "development"
 func newApp() *cli.CLI {
 	var app *cli.CLI
 	app = cli.New(func(name string) (cli.Client, error) {
-		return client.New(instance.NewDirs(name)).Patient(3 * time.Second).Naming(app.User()), nil
+		return client.New(instance.NewDirs(name)).Patient(3 * time.Second).Naming(app.User()).Telling(app.Waits), nil
 	})
 	app.ConnectServer = func(server string, token trust.Token) (cli.Client, error) {
-		return client.NewUser(server, token).Naming(""), nil
+		return client.NewUser(server, token).Naming("").Telling(app.Waits), nil
 	}
 	app.Version = version
 	app.Examples = examples.Files

@@ -12,6 +12,7 @@ class ActionRequest(TypedDict, total=False):
 
 
 class ActionResult(TypedDict, total=False):
+    aside: str
     changed: Required[bool]
     revision: int
 
@@ -720,6 +721,7 @@ class Pong(TypedDict, total=False):
     revision: Required[int]
     started: Required[str]
     store: Required[str]
+    waits: str
 
 
 class PortStatus(TypedDict, total=False):

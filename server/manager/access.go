@@ -127,7 +127,7 @@ func (g *gate) checkGround() error {
 // RevokeToken makes a token invalid. Connections that use it end.
 func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) {
 	var revoked model.Token
-	err := g.changeAccess(ctx, func(a *model.Access) error {
+	revoke := func(a *model.Access) error {
 		for i := range a.Tokens {
 			t := &a.Tokens[i]
 			if t.ID != id {
@@ -140,6 +140,12 @@ func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) 
 			return nil
 		}
 		return api.NotFound("there is no token %s", id)
+	}
+	err := g.changeAccessOr(ctx, revoke, func(err error) error {
+		if g.store.TakesNothing(err) {
+			return g.revokeHere(revoke, &revoked)
+		}
+		return storeProblem(err)
 	})
 	if err != nil {
 		return revoked, err
@@ -153,8 +159,29 @@ func (g *gate) RevokeToken(ctx context.Context, id string) (model.Token, error) 
 	return revoked, nil
 }
 
+// revokeHere makes a token invalid while an external store takes nothing. The list of revoked tokens, which is written
+// next, counts whatever the store says; the store has it with the next change of tokens. The caller holds changing.
+func (g *gate) revokeHere(revoke func(*model.Access) error, revoked *model.Token) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	access := model.Access{Tokens: g.stored()}
+	if err := revoke(&access); err != nil {
+		return err
+	}
+	if err := g.revoked.Keep([]model.StoredToken{{Token: *revoked}}); err != nil {
+		return api.Unavailable(err)
+	}
+	g.takeTokens(access.Tokens)
+	return nil
+}
+
 // changeAccess changes who may come in. What f makes of it is stored, or nothing has changed.
 func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) error {
+	return g.changeAccessOr(ctx, f, storeProblem)
+}
+
+// changeAccessOr is changeAccess with something else to do where the store refuses.
+func (g *gate) changeAccessOr(ctx context.Context, f func(*model.Access) error, refuse func(error) error) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	// The stored state counts: an earlier write may have succeeded although its answer never came. Administrators
@@ -162,7 +189,7 @@ func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) er
 	ctx = store.Urgent(context.WithoutCancel(ctx), true)
 	access, version, err := g.store.Access(ctx)
 	if err != nil {
-		return storeProblem(err)
+		return refuse(err)
 	}
 	g.revoked.Apply(access.Tokens)
 	if err := f(&access); err != nil {
@@ -178,7 +205,7 @@ func (g *gate) changeAccess(ctx context.Context, f func(*model.Access) error) er
 	case errors.Is(err, store.ErrMoved):
 		return api.Conflict("%v", err)
 	case err != nil:
-		return storeProblem(err)
+		return refuse(err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -304,6 +304,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		n.begin(old)
 		m.networks[name] = n
 		m.networkEvent(model.Info, name, c.reason, c.message, "")
+		m.tellAside(name)
 		if old != nil {
 			n.parts = old.parts
 			m.tellMoves(&old.record, &c.record)

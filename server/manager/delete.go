@@ -72,6 +72,7 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	gone.begin(n)
 	m.networks[name] = gone
 	m.networkEvent(model.Info, name, "NetworkDeleting", "is being deleted", "")
+	m.tellAside(name)
 	m.advance(revision)
 	m.publish(gone, nil)
 	for node := range leaving {

@@ -141,6 +141,16 @@ func (g *gate) ListTokens() []model.Token {
 	return all
 }
 
+// stored are the tokens that are told of, as they are stored.
+func (g *gate) stored() (all []model.StoredToken) {
+	g.door.RLock()
+	defer g.door.RUnlock()
+	for _, k := range g.keys {
+		all = append(all, k.StoredToken)
+	}
+	return all
+}
+
 // takeTokens takes over the tokens that are stored. Those that were revoked end.
 func (g *gate) takeTokens(tokens []model.StoredToken) {
 	g.door.Lock()

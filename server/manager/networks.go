@@ -278,7 +278,7 @@ func (m *Manager) override(ctx context.Context, id model.ID, message string,
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	result.Changed = true
+	result.Changed, result.Aside = true, m.store.AsideOf(id.Network)
 	if on := m.nodes[next.Assigned.Placement.Elements[id.Element]]; on != nil {
 		result.Revision = on.revision
 	}

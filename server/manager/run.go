@@ -99,6 +99,7 @@ func openStore(ctx context.Context, config Config) (*store.Store, error) {
 		if o.Prefix == "" {
 			o.Prefix = store.DefaultPrefix + config.Dirs.Name + "/"
 		}
+		o.Aside = config.Dirs.Aside()
 		return store.OpenExternal(ctx, o)
 	}
 	if err := os.MkdirAll(config.Dirs.Data, 0o700); err != nil {

@@ -18,7 +18,7 @@ func (m *Manager) Ping() model.Pong {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	p := model.Pong{Instance: m.dirs.Name, Started: m.started, Revision: m.revision, Networks: len(m.networks),
-		Nodes: len(m.nodes), Store: m.store.Place()}
+		Nodes: len(m.nodes), Store: m.store.Place(), Waits: m.store.Waits()}
 	for _, n := range m.nodes {
 		if n.ready() {
 			p.Ready++
@@ -223,7 +223,7 @@ func (m *known) nodeStatuses() []model.NodeStatus {
 		if s.Problem == "" {
 			s.Problem = n.heldProblem()
 		}
-		for _, store := range []string{m.strange, m.silent} {
+		for _, store := range []string{m.strange, m.silent, m.store.Aside()} {
 			if store != "" {
 				s.Problem = strings.TrimPrefix(s.Problem+"; "+store, "; ")
 			}

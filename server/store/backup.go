@@ -79,6 +79,9 @@ func (s *Store) WriteBackup(ctx context.Context, w io.Writer, header BackupHeade
 	if err != nil {
 		return 0, s.explain("read the store for a backup", err)
 	}
+	if keys, err = s.withAside(keys); err != nil {
+		return 0, fmt.Errorf("read the store for a backup: %w", err)
+	}
 	header.Format, header.Layout, header.Revision, header.Identity = backupFormat, backupLayout, revision, s.identity
 	keys, header.Lacks = withoutDamaged(keys)
 	out := newBackupWriter(w)

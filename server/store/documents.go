@@ -44,6 +44,9 @@ type document struct {
 }
 
 func (s *Store) document(ctx context.Context, name string, out any) (bool, error) {
+	if e := s.beside(documentKeys + name); e != nil {
+		return true, decodeDocument(name, e.Value, out)
+	}
 	resp, err := s.get(ctx, s.documentKey(name))
 	if err != nil {
 		return false, s.explain("read the "+name, err)
@@ -81,13 +84,18 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 			return &requestError{"store the " + name, s.place, err}
 		}
 	}
+	within, cancel := s.inHaste(ctx)
+	defer cancel()
 	put := func() error {
-		_, err := patiently(ctx, func() (int64, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		_, err := patiently(within, func() (int64, error) {
+			ctx, cancel := context.WithTimeout(within, requestTimeout)
 			defer cancel()
 			_, err := s.kv.Put(ctx, s.documentKey(name), string(b))
 			return 0, err
 		})
+		if err == nil {
+			s.stored(documentKeys + name)
+		}
 		return err
 	}
 	err = put()
@@ -99,6 +107,9 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 			return nil
 		}
 		err = s.explain("store the "+name, err)
+	}
+	if s.hurried(ctx) && laidAside(err) {
+		return s.lay(&entry{Key: documentKeys + name, Value: b}, err)
 	}
 	return err
 }

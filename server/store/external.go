@@ -23,6 +23,8 @@ type ExternalOptions struct {
 	CA, Cert, Key string
 	// Username and Password log in where the cluster demands it.
 	Username, Password string
+	// Aside is a directory on this machine for what is urgent while the cluster takes nothing; none if it is empty.
+	Aside string
 	// Prefix keeps several instances on one cluster apart; DefaultPrefix when empty. It must end with a slash.
 	Prefix string
 }
@@ -72,8 +74,12 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(options.URLs, ", "), err)
 	}
 	s := &Store{kv: client.KV, prefix: options.Prefix, place: strings.Join(options.URLs, ","), close: client.Close,
-		moved: map[string]int64{}, unsure: map[string][]string{}}
-	if err := s.checkLayout(ctx); err != nil {
+		moved: map[string]int64{}, unsure: map[string][]string{}, looked: map[string]time.Time{}}
+	err = s.checkLayout(ctx)
+	if err == nil {
+		err = s.openAside(options.Aside)
+	}
+	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return s, nil

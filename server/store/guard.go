@@ -151,6 +151,7 @@ func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
 	if marks {
 		then = append(slices.Clone(then), clientv3.OpPut(t.g.mark, ""))
 	}
+	defer t.g.silence.asks()()
 	resp, err := t.g.KV.Txn(t.ctx).If(append(slices.Clone(t.conditions), same...)...).Then(then...).
 		Else(append(slices.Clone(t.orElse), t.g.asks()...)...).Commit()
 	switch {

@@ -51,6 +51,14 @@ func (s *Store) restraints(ctx context.Context) (map[string][]model.Restraint, e
 		}
 		all[name] = of
 	}
+	for _, e := range s.entries(documentKeys + restraintsDocument) {
+		var of []model.Restraint
+		name := strings.TrimPrefix(e.Key, documentKeys)
+		if err := decodeDocument(name, e.Value, &of); err != nil {
+			return nil, err
+		}
+		all[name] = of
+	}
 	return all, nil
 }
 
@@ -94,5 +102,6 @@ func (s *Store) forget(ctx context.Context, document string) error {
 	if err := s.deleteKey(ctx, s.documentKey(document)); err != nil {
 		return s.explain("delete the "+document, err)
 	}
+	s.stored(documentKeys + document)
 	return nil
 }

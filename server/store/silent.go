@@ -23,6 +23,41 @@ type silence struct {
 	mu    sync.Mutex
 	heard time.Time // when it last answered Look
 	why   error     // why it is taken for silent; nil while it is not
+	// asked are the requests that have no answer yet, by when they were made.
+	asked map[*time.Time]struct{}
+}
+
+// asks takes note of a request, until answered is called.
+func (s *silence) asks() (answered func()) {
+	at := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked == nil {
+		s.asked = map[*time.Time]struct{}{}
+	}
+	s.asked[&at] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.asked, &at)
+	}
+}
+
+// waitsTold is how long a request may have no answer before whoever waits is told.
+const waitsTold = time.Second
+
+// Waits says for how long the store has owed an answer, if that is longer than usual; else it is empty.
+func (s *Store) Waits() string {
+	s.silence.mu.Lock()
+	defer s.silence.mu.Unlock()
+	longest := time.Duration(0)
+	for at := range s.silence.asked {
+		longest = max(longest, time.Since(*at))
+	}
+	if longest < waitsTold {
+		return ""
+	}
+	return fmt.Sprintf("the store (%s), which has not answered for %s", s.place, longest.Round(time.Second))
 }
 
 // noted takes note of Look's answer, or of why there was none.

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/polyplane/polyplane/system/attack"
 )
@@ -78,40 +74,35 @@ func (b *between) serve(l net.Listener) {
 	}
 }
 
+// behind connects to a cluster through something that can stall and cut the connections.
+func behind(t *testing.T, socket url.URL, aside string) (*between, *Store) {
+	t.Helper()
+	b := &between{to: socket.Path, conns: map[net.Conn]struct{}{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go b.serve(l)
+	s, err := OpenExternal(t.Context(), ExternalOptions{URLs: []string{"http://" + l.Addr().String()}, Aside: aside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.set("")
+		s.Close()
+	})
+	return b, s
+}
+
 // A cluster that takes requests and never answers, and one that is cut off: after a while nobody is made to wait for it
 // any more, all are told why, and when it is back all goes on soon.
 func TestASilentClusterHoldsNobodyUp(t *testing.T) {
 	t.Parallel() // it waits
 	attack.Tell(t, "somebody stalls and cuts the connections to the external etcd",
 		"changes are refused at once with the reason, and go on within seconds after it is back")
-	dir, err := os.MkdirTemp("", "silent") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	socket := url.URL{Scheme: "unix", Path: filepath.Join(dir, "etcd:0")}
-	config := embed.NewConfig()
-	config.Dir, config.LogLevel, config.LogOutputs = filepath.Join(dir, "etcd"), "error", []string{filepath.Join(dir, "log")}
-	config.ListenPeerUrls, config.TickMs, config.ElectionMs = nil, 100, 500
-	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{socket}, []url.URL{socket}
-	etcd, err := embed.StartEtcd(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer etcd.Close()
-	<-etcd.Server.ReadyNotify()
-	b := &between{to: socket.Path, conns: map[net.Conn]struct{}{}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go b.serve(l)
-	s, err := OpenExternal(t.Context(), ExternalOptions{URLs: []string{"http://" + l.Addr().String()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	socket, _ := served(t, 0)
+	b, s := behind(t, socket, "")
 	ctx := t.Context()
 	if _, err := s.Put(ctx, record("lab", 1, 3)); err != nil {
 		t.Fatal(err)

@@ -67,6 +67,10 @@ type Store struct {
 	// given up without an answer, and of which one may still be carried out.
 	moved  map[string]int64
 	unsure map[string][]string
+	looked map[string]time.Time // since when first writes that are unsure were not found
+	told   int64                // the highest revision that anybody was told
+
+	aside aside
 
 	identity model.StoreIdentity
 	silence  silence
@@ -95,25 +99,33 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := s.layoutKey()
-	identity, born, err := newIdentity(false)
+	// First it is only read: a full store takes no transaction that may write.
+	mark, err := s.get(ctx, key)
 	if err != nil {
-		return err
+		return s.explain("open the store", err)
 	}
-	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, strconv.Itoa(Layout)), clientv3.OpPut(s.documentKey(identityDocument), born)).
-		Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		if !errors.Is(err, rpctypes.ErrNoSpace) {
-			return s.explain("open the store", err)
+	there := mark.Kvs
+	if len(there) == 0 {
+		identity, born, err := newIdentity(false)
+		if err != nil {
+			return err
 		}
-		return nil // a full store has its mark already, or nothing to be read wrongly
+		resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+			Then(clientv3.OpPut(key, strconv.Itoa(Layout)), clientv3.OpPut(s.documentKey(identityDocument), born)).
+			Else(clientv3.OpGet(key)).Commit()
+		switch {
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			return nil // there is nothing to be read wrongly
+		case err != nil:
+			return s.explain("open the store", err)
+		case resp.Succeeded:
+			s.identity = identity
+			s.guard([]byte(born), 0)
+			return nil
+		}
+		there = resp.Responses[0].GetResponseRange().Kvs
 	}
-	if resp.Succeeded {
-		s.identity = identity
-		s.guard([]byte(born), 0)
-		return nil
-	}
-	value := resp.Responses[0].GetResponseRange().Kvs[0].Value
+	value := there[0].Value
 	layout, err := strconv.Atoi(string(value))
 	if err != nil {
 		return fmt.Errorf("open the store (%s): its layout mark is %q, a number was expected", s.place, value)
@@ -133,11 +145,16 @@ func (s *Store) Load(ctx context.Context) (records []model.Record, damaged []Dam
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moved, s.unsure = map[string]int64{}, map[string][]string{}
+	s.moved, s.unsure, s.looked = map[string]int64{}, map[string][]string{}, map[string]time.Time{}
+	s.told = max(s.told, pointers.Header.Revision)
 	for _, kv := range pointers.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), s.pointerKey(""))
 		s.moved[name] = kv.ModRevision
 		p, err := decodePointer(kv.Value)
+		if e := s.layOver(name, p, kv.ModRevision); e != nil {
+			records = append(records, e.record)
+			continue
+		}
 		if err != nil {
 			damaged = append(damaged, Damaged{name, p.Index, p.VNI, damage(name, err)})
 			continue
@@ -153,7 +170,12 @@ func (s *Store) Load(ctx context.Context) (records []model.Record, damaged []Dam
 			records = append(records, record)
 		}
 	}
-	return records, damaged, pointers.Header.Revision, nil
+	for _, e := range s.entries(pointerKeys) {
+		if s.moved[strings.TrimPrefix(e.Key, pointerKeys)] == 0 {
+			s.drop(e)
+		}
+	}
+	return records, damaged, s.told, nil
 }
 
 func damage(name string, err error) error {
@@ -228,7 +250,8 @@ func (s *Store) delete(ctx context.Context, name string, was model.Deleted) (rev
 	case resp.Succeeded, len(resp.Responses[0].GetResponseRange().Kvs) == 0:
 		delete(s.moved, name)
 		delete(s.unsure, name)
-		return resp.Header.Revision, false, nil
+		s.stored(pointerKeys + name)
+		return s.reach(ctx, resp.Header.Revision), false, nil
 	case s.late(resp):
 		return 0, true, nil
 	}

@@ -85,13 +85,19 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return patiently(ctx, func() (int64, error) {
-		revision, err := s.put(ctx, what, records)
+	within, cancel := s.inHaste(ctx)
+	defer cancel()
+	revision, err := patiently(within, func() (int64, error) {
+		revision, err := s.put(within, what, records)
 		if errors.Is(err, ErrFull) && s.reclaim != nil && s.reclaim(ctx) == nil {
 			revision, err = s.put(ctx, what, records)
 		}
 		return revision, err
 	})
+	if err != nil && s.hurried(ctx) && laidAside(err) {
+		return s.layRecords(records, err)
+	}
+	return revision, err
 }
 
 // patiently tries a change again for a while when a member of the cluster, or its leader, is gone. The next member
@@ -146,7 +152,7 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 				anchor = w
 			}
 			if err := s.putChunk(ctx, s.chunkKey(w.name, w.id, i), chunk); err != nil {
-				s.discard(anchor, writes)
+				s.discard(ctx, anchor, writes)
 				return 0, s.explain(what, err)
 			}
 		}
@@ -165,17 +171,17 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 	case errors.Is(err, ErrOther), errors.Is(err, ErrSilent):
 		return 0, s.explain(what, err)
 	case err != nil:
-		return s.settle(what, anchor, writes, err)
+		return s.settle(ctx, what, anchor, writes, err)
 	}
 	if !resp.Succeeded {
-		s.discard(anchor, writes)
+		s.discard(ctx, anchor, writes)
 		if s.late(resp) {
 			return s.put(ctx, what, records)
 		}
 		return 0, fmt.Errorf("%s: %w", what, ErrConflict)
 	}
 	s.done(writes, resp.Header.Revision)
-	return resp.Header.Revision, nil
+	return s.reach(ctx, resp.Header.Revision), nil
 }
 
 // unmoved demands that nobody else has moved the writes' pointers.
@@ -220,6 +226,8 @@ func (s *Store) done(writes []*write, revision int64) {
 	for _, w := range writes {
 		s.moved[w.name] = revision
 		delete(s.unsure, w.name)
+		delete(s.looked, w.name)
+		s.stored(pointerKeys + w.name)
 	}
 }
 
@@ -243,9 +251,9 @@ func (s *Store) late(refused *clientv3.TxnResponse) bool {
 
 // discard removes the chunks of writes that are not current. They take room, which a full store has none of; where even
 // this fails, the networks' next writes or the next start remove them.
-func (s *Store) discard(anchor *write, writes []*write) {
+func (s *Store) discard(ctx context.Context, anchor *write, writes []*write) {
 	// The transaction demands the anchor's chunks: once they are gone it cannot be carried out any more.
-	if anchor == nil || !s.discardOne(anchor) {
+	if anchor == nil || s.hurried(ctx) || !s.discardOne(anchor) {
 		return
 	}
 	for _, w := range writes {
@@ -287,21 +295,48 @@ func (s *Store) putChunk(ctx context.Context, key string, chunk []byte) error {
 // mostUnsure is how many earlier writes of a network are remembered whose answers were lost.
 const mostUnsure = 63
 
-// settle finds out whether a transaction whose answer was lost was carried out. If it was, then all of it was.
-func (s *Store) settle(what string, anchor *write, writes []*write, cause error) (int64, error) {
-	resp, err := s.get(context.Background(), s.pointerKey(writes[0].name))
-	if err == nil && len(resp.Kvs) == 1 {
-		if p, err := decodePointer(resp.Kvs[0].Value); err == nil && p.Write == writes[0].id {
-			s.done(writes, resp.Kvs[0].ModRevision)
-			return resp.Kvs[0].ModRevision, nil
+// settle finds out whether a transaction whose answer was lost was carried out. If it was, then all of it was. What is
+// hurried does not wait for that.
+func (s *Store) settle(ctx context.Context, what string, anchor *write, writes []*write, cause error) (int64, error) {
+	if !s.hurried(ctx) {
+		resp, err := s.get(context.Background(), s.pointerKey(writes[0].name))
+		if err == nil && len(resp.Kvs) == 1 {
+			if p, err := decodePointer(resp.Kvs[0].Value); err == nil && p.Write == writes[0].id {
+				s.done(writes, resp.Kvs[0].ModRevision)
+				return resp.Kvs[0].ModRevision, nil
+			}
 		}
 	}
 	for _, w := range writes {
+		if errors.Is(cause, rpctypes.ErrNoSpace) {
+			break // it was refused, so it cannot come late
+		}
 		// Whichever of them is carried out late, the others no longer can be: they demand that the pointer has not
 		// moved.
 		before := s.unsure[w.name]
 		s.unsure[w.name] = append(before[max(0, len(before)-mostUnsure):], w.id)
 	}
-	s.discard(anchor, writes)
-	return 0, s.explain(what, cause)
+	s.discard(ctx, anchor, writes)
+	err := s.explain(what, cause)
+	if unanswered(cause) {
+		err = &unsureError{err}
+	}
+	return 0, err
 }
+
+// unanswered tells of an error after which nobody knows whether a request was carried out.
+func unanswered(err error) bool {
+	var refused interface{ GRPCStatus() *status.Status }
+	return errors.Is(err, context.DeadlineExceeded) || passing(err) ||
+		errors.As(err, &refused) && refused.GRPCStatus().Code() == codes.DeadlineExceeded
+}
+
+// unsureError tells of a write without an answer.
+type unsureError struct{ error }
+
+func (e *unsureError) Error() string {
+	return e.error.Error() + ". It may have been written all the same: the manager takes it back once the store " +
+		"answers; if the manager is started again before, it counts"
+}
+
+func (e *unsureError) Unwrap() error { return e.error }

@@ -40,6 +40,9 @@ type Client struct {
 	names bool
 	// most bounds answers that are no streams, in bytes, and what decoding them may take; zero bounds nothing.
 	most int64
+	// tell is told what changes wait for, when that takes so long.
+	tell      func(what string)
+	tellAfter time.Duration
 }
 
 // maxAgentAnswer is how long an agent's answer may be, in bytes: what a node was told to have may be as long.
@@ -203,6 +206,9 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	// A command inside an element, or a console, begins with GET and an upgrade: it must not be begun twice.
 	question := method == http.MethodGet && header.Get("Upgrade") == ""
 	deadline := time.Now().Add(c.patience)
+	if c.tell != nil && method != http.MethodGet {
+		defer c.tellWaits(ctx)()
+	}
 	for {
 		resp, err := c.try(ctx, method, path, query, header, body)
 		// Nothing was sent, or nothing that changes anything: the same request may be made again.
