@@ -167,9 +167,9 @@ func (a *Agent) listTrash(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Agent) restoreTrash(w http.ResponseWriter, r *http.Request) error {
-	return a.changeTrash(w, r, func(t control.Trash, request model.TrashRequest) error {
+	return a.changeTrash(w, r, func(t control.Trash, request model.TrashOrder) error {
 		for _, item := range request.Items {
-			if err := t.Untrash(r.Context(), item, request.AnyOwner); err != nil {
+			if err := t.Untrash(r.Context(), item, request.Into[item], request.AnyOwner); err != nil {
 				return &httpError{http.StatusConflict, err.Error()}
 			}
 		}
@@ -178,14 +178,14 @@ func (a *Agent) restoreTrash(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Agent) emptyTrash(w http.ResponseWriter, r *http.Request) error {
-	return a.changeTrash(w, r, func(t control.Trash, request model.TrashRequest) error {
+	return a.changeTrash(w, r, func(t control.Trash, request model.TrashOrder) error {
 		return t.EmptyTrash(r.Context(), request.Items)
 	})
 }
 
 func (a *Agent) changeTrash(w http.ResponseWriter, r *http.Request,
-	do func(control.Trash, model.TrashRequest) error) error {
-	var request model.TrashRequest
+	do func(control.Trash, model.TrashOrder) error) error {
+	var request model.TrashOrder
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<20)).Decode(&request); err != nil {
 		return &httpError{http.StatusBadRequest, err.Error()}
 	}

@@ -103,9 +103,9 @@ type Found struct {
 type Trash interface {
 	// Trashed lists what is there, the oldest first.
 	Trashed(ctx context.Context) ([]model.TrashItem, error)
-	// Untrash gives an item back to the element of its name, which must be there and not run, and be its owner's unless
+	// Untrash gives an item back to the element of its name, or to another one if that is not zero, which must be there and not run, and be its owner's unless
 	// it may be anybody's. What that has now goes to the trash.
-	Untrash(ctx context.Context, item string, anyOwner bool) error
+	Untrash(ctx context.Context, item string, to model.ID, anyOwner bool) error
 	// EmptyTrash deletes items for good.
 	EmptyTrash(ctx context.Context, items []string) error
 	// RenewDisk puts an element's disk into the trash: it gets a new one when it is started.

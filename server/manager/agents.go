@@ -15,6 +15,8 @@ import (
 type agents struct {
 	// reach tells how the agents are reached that are there, and why the others are not, by node.
 	reach func() (dials map[string]api.Dial, silent map[string]string)
+	// gets tells which element an item of the trash goes back to.
+	gets  func(model.TrashItem) model.ID
 	asked *oneEach
 }
 
@@ -41,8 +43,8 @@ func (o *oneEach) enter(ctx context.Context, node string) (leave func(), err err
 	}
 }
 
-func newAgents(reach func() (map[string]api.Dial, map[string]string)) agents {
-	return agents{reach, &oneEach{nodes: map[string]chan struct{}{}}}
+func newAgents(reach func() (map[string]api.Dial, map[string]string), gets func(model.TrashItem) model.ID) agents {
+	return agents{reach, gets, &oneEach{nodes: map[string]chan struct{}{}}}
 }
 
 // keptWithin is how long a node may take to say what it was told to have.

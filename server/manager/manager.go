@@ -111,7 +111,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	k := &known{dirs: dirs, store: st, networks: networks{}, nodes: nodes{}, news: newNews(),
 		wake: make(chan struct{}, 1)}
 	m := &Manager{known: k, gate: gate{known: k}, started: time.Now()}
-	m.agents, m.faults = newAgents(k.reach), schedule{k, m, make(chan struct{}, 1)}
+	m.agents, m.faults = newAgents(k.reach, k.heir), schedule{k, m, make(chan struct{}, 1)}
 	var err error
 	m.images = &shelf{known: k, allowed: m.Allowed}
 	m.quotas, m.checks.known = quotas{known: k, gate: &m.gate, images: m.images}, k

@@ -65,15 +65,50 @@ func (a agents) RestoreTrash(ctx context.Context, request model.TrashRequest) er
 	if only := api.Only(ctx); only != "" && request.AnyOwner {
 		return api.Forbidden("user %s is an owner and may not get what was somebody else's: an admin may", only)
 	}
+	into := map[string]model.ID{} // read by all nodes once it is whole
 	return a.changeTrash(ctx, request.Items, func(i model.TrashItem) error {
+		if to := a.gets(i); to != i.Element {
+			into[i.ID] = to
+		}
 		if i.Owner == "" && !request.AnyOwner {
 			return api.Conflict("nobody noted whose %s was: look at what it is, and at whose network %s is now, and "+
 				"say `polyplane trash restore --any-owner` if that may have it", i.ID, i.Element.Network)
 		}
 		return nil
 	}, func(agent *client.Client, ctx context.Context, items []string) error {
-		return agent.RestoreTrash(ctx, model.TrashRequest{Items: items, AnyOwner: request.AnyOwner})
+		order := model.TrashOrder{TrashRequest: model.TrashRequest{Items: items, AnyOwner: request.AnyOwner}}
+		for _, item := range items {
+			if to, other := into[item]; other {
+				if order.Into == nil {
+					order.Into = map[string]model.ID{}
+				}
+				order.Into[item] = to
+			}
+		}
+		return agent.OrderTrash(ctx, order)
 	})
+}
+
+// heir is the element that an item of the trash goes back to: the one of its name; or, if that has no network any more,
+// the one of the network that the item's owner calls so now. Owners' networks had their titles for keys before names
+// were owners' own, and have other keys when they are made anew.
+func (k *known) heir(i model.TrashItem) model.ID {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	key := i.Element.Network
+	if k.networks[key] != nil || i.Owner == "" {
+		return i.Element
+	}
+	title := key
+	if is := k.nameOf(key); is.Owner == i.Owner {
+		title = is.Title
+	}
+	for key, n := range k.networks {
+		if n.damaged == nil && n.record.WhoseItIs() == i.Owner && n.record.Network.Called() == title {
+			return model.ID{Network: key, Element: i.Element.Element}
+		}
+	}
+	return i.Element
 }
 
 // EmptyTrash deletes items of the trash; all, where none is named.

@@ -36,7 +36,8 @@ func TestOnlyRealTrashIsListed(t *testing.T) {
 // trashNode is an agent with a trash; it notes what it is asked to give back.
 type trashNode struct {
 	items    []model.TrashItem
-	restored []model.TrashRequest
+	restored []model.TrashOrder
+	heir     func(model.TrashItem) model.ID // the element of the item's name when nil
 }
 
 func (n *trashNode) agents(t *testing.T) agents {
@@ -46,7 +47,7 @@ func (n *trashNode) agents(t *testing.T) agents {
 		json.NewEncoder(w).Encode(model.TrashList{Items: n.items})
 	})
 	mux.HandleFunc("POST /v1/trash/restore", func(w http.ResponseWriter, r *http.Request) {
-		var request model.TrashRequest
+		var request model.TrashOrder
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
 		}
@@ -55,12 +56,15 @@ func (n *trashNode) agents(t *testing.T) agents {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
+	if n.heir == nil {
+		n.heir = func(i model.TrashItem) model.ID { return i.Element }
+	}
 	return newAgents(func() (map[string]api.Dial, map[string]string) {
 		return map[string]api.Dial{"n1": func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
 		}}, map[string]string{}
-	})
+	}, n.heir)
 }
 
 // An owner sees, and gets back, what was the owner's. Only an administrator gets back what nobody noted the owner of,
@@ -112,5 +116,59 @@ func TestTrashIsItsOwners(t *testing.T) {
 		case err != nil || len(n.restored) != 1 || n.restored[0].AnyOwner != c.any:
 			t.Errorf("%s: %v, and the node was asked %v", c.element, err, n.restored)
 		}
+	}
+}
+
+// TestTrashOfBeforeOwnersNames: an owner's network of before owners had names of their own was called by its title
+// everywhere. What was thrown away of it goes into the network that the owner has made anew, which has another key. It
+// goes to nobody else's, and where the network of the item's name is there, to that.
+func TestTrashOfBeforeOwnersNames(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	if err := f.Register("n1", model.Registration{Socket: f.dir + "/none.sock"}); err != nil {
+		t.Fatal(err)
+	}
+	root := t.Context()
+	for _, owner := range []string{"alice", "bob"} {
+		net := line("duo", 2)
+		net.Owner = owner
+		if _, err := f.Apply(api.AsOwner(root, owner), net, model.ApplyOptions{Owner: owner}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := f.keyOf(t, "alice", "duo")
+	if key == "duo" {
+		t.Fatal("alice's network has its title for a key: the test tests nothing")
+	}
+	item := func(network, element, owner string) model.TrashItem {
+		return model.TrashItem{ID: network + "/" + element + "@20261123T034654.454543Z", Owner: owner,
+			Element: model.ID{Network: network, Element: element}}
+	}
+	hers, nobodys, carols := item("duo", "r1", "alice"), item("duo", "r2", ""), item("duo", "r3", "carol")
+	now := item(key, "r1", "alice")
+	n := &trashNode{items: []model.TrashItem{hers, nobodys, carols, now}, heir: f.heir}
+	a := n.agents(t)
+	for _, c := range []struct {
+		item model.TrashItem
+		any  bool
+		want model.ID // zero is the item's own
+	}{{hers, false, model.ID{Network: key, Element: "r1"}}, {nobodys, true, model.ID{}}, {carols, true, model.ID{}},
+		{now, false, model.ID{}}} {
+		n.restored = nil
+		err := a.RestoreTrash(root, model.TrashRequest{Items: []string{c.item.ID}, AnyOwner: c.any})
+		if err != nil || len(n.restored) != 1 || n.restored[0].Into[c.item.ID] != c.want {
+			t.Errorf("%s: %v, and the node was told %+v", c.item.ID, err, n.restored)
+		}
+	}
+	if err := a.RestoreTrash(api.AsOwner(root, "bob"), model.TrashRequest{Items: []string{hers.ID}}); err == nil {
+		t.Error("bob gets what was alice's")
+	}
+	roots := line("duo", 2)
+	roots.Name = "/duo" // its key is its title
+	if _, err := f.Apply(root, roots, model.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.restored = nil
+	if err := a.RestoreTrash(root, model.TrashRequest{Items: []string{hers.ID}}); err != nil || n.restored[0].Into != nil {
+		t.Errorf("somebody has the key now: %v, and the node was told %+v", err, n.restored)
 	}
 }

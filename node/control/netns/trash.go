@@ -201,12 +201,15 @@ func (d *Driver) EmptyTrash(_ context.Context, items []string) error {
 
 // Untrash gives an element back what it had. The element must exist and not run, have room for it, and be of whose the
 // item was, unless it may be anybody's. What it has now goes to the trash.
-func (d *Driver) Untrash(ctx context.Context, item string, anyOwner bool) error {
+func (d *Driver) Untrash(ctx context.Context, item string, to model.ID, anyOwner bool) error {
 	path, err := d.pathOf(item)
 	if err != nil {
 		return err
 	}
 	is, _ := d.trashItem(path)
+	if to != (model.ID{}) {
+		is.Element = to
+	}
 	disk := filepath.Join(path, trashDisk)
 	info, err := os.Stat(disk)
 	if err != nil {

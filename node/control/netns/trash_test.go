@@ -38,14 +38,14 @@ func TestTrash(t *testing.T) {
 	if first.Element != id || first.Size == 0 || first.Node != "n1" {
 		t.Errorf("%+v", first)
 	}
-	if err := n.Untrash(ctx, first.ID, true); err == nil || !strings.Contains(err.Error(), "apply its network again") {
+	if err := n.Untrash(ctx, first.ID, model.ID{}, true); err == nil || !strings.Contains(err.Error(), "apply its network again") {
 		t.Errorf("restored to an element that is not there: %v", err)
 	}
 	n.restart(t)
 	jobs[0].Index = 62 // it was made again, with another number
 	n.apply(t, jobs)
 	n.run(t, id, "sh", "-c", "test ! -e /root/work && echo second > /root/work")
-	if err := n.Untrash(ctx, first.ID, true); err == nil || !strings.Contains(err.Error(), "polyplane stop lab/") {
+	if err := n.Untrash(ctx, first.ID, model.ID{}, true); err == nil || !strings.Contains(err.Error(), "polyplane stop lab/") {
 		t.Errorf("restored to an element that runs: %v", err)
 	}
 	if got := n.run(t, id, "cat", "/root/work"); got != "second\n" {
@@ -53,7 +53,7 @@ func TestTrash(t *testing.T) {
 	}
 	jobs[0].Element.Stopped = true
 	n.apply(t, jobs)
-	if err := n.Untrash(ctx, first.ID, true); err != nil {
+	if err := n.Untrash(ctx, first.ID, model.ID{}, true); err != nil {
 		t.Fatal(err)
 	}
 	jobs[0].Element.Stopped = false
@@ -70,7 +70,7 @@ func TestTrash(t *testing.T) {
 	}
 	for _, bad := range []string{"", "x", "../x@20261122T000000.000000Z", "lab/../../x@20261122T000000.000000Z",
 		"lab/none@20261122T000000.000000Z"} {
-		if n.EmptyTrash(ctx, []string{bad}) == nil || n.Untrash(ctx, bad, true) == nil {
+		if n.EmptyTrash(ctx, []string{bad}) == nil || n.Untrash(ctx, bad, model.ID{}, true) == nil {
 			t.Errorf("%q was taken for an item", bad)
 		}
 	}
@@ -135,7 +135,7 @@ func TestTrashKnowsTheOwner(t *testing.T) {
 	write("bobs")
 	stop(true)
 	for _, item := range []model.TrashItem{hers, thrown("")} {
-		if err := n.Untrash(ctx, item.ID, false); err == nil || !strings.Contains(err.Error(), "--any-owner") {
+		if err := n.Untrash(ctx, item.ID, model.ID{}, false); err == nil || !strings.Contains(err.Error(), "--any-owner") {
 			t.Errorf("what was %q's was given to bob: %v", item.Owner, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestTrashKnowsTheOwner(t *testing.T) {
 		t.Fatalf("after a refusal the file says %q", got)
 	}
 	stop(true)
-	if err := n.Untrash(ctx, hers.ID, true); err != nil {
+	if err := n.Untrash(ctx, hers.ID, model.ID{}, true); err != nil {
 		t.Fatal(err)
 	}
 	stop(false)
@@ -162,14 +162,47 @@ func TestTrashKnowsTheOwner(t *testing.T) {
 	jobs[0].Element.Disk = 64 << 20
 	n.apply(t, jobs)
 	stop(true)
-	if err := n.Untrash(ctx, thrown("bob").ID, false); err == nil ||
+	if err := n.Untrash(ctx, thrown("bob").ID, model.ID{}, false); err == nil ||
 		!strings.Contains(err.Error(), "polyplane set lab/r0 disk=256MiB") {
 		t.Errorf("a disk of 256 MiB was given to an element that may have 64: %v", err)
 	}
 	jobs[0].Element.Disk = 0
 	stop(true)
-	if err := n.Untrash(ctx, all[2].ID, false); err != nil {
+	if err := n.Untrash(ctx, all[2].ID, model.ID{}, false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTrashGoesToTheNetworkMadeAnew: what an owner's network of another key had goes into the one that there is now, if
+// that is the owner's too.
+func TestTrashGoesToTheNetworkMadeAnew(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	before := birdLine("lab", 64, 1)
+	before[0].Owner = "alice"
+	n.apply(t, before)
+	n.run(t, before[0].ID, "sh", "-c", "echo hers > /root/work")
+	if err := n.Remove(ctx, []model.ID{before[0].ID}, false); err != nil {
+		t.Fatal(err)
+	}
+	all, err := n.Trashed(ctx)
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	now := birdLine("lab.4821", 65, 1)
+	now[0].Owner, now[0].Element.Stopped = "bob", true
+	n.apply(t, now)
+	if err := n.Untrash(ctx, all[0].ID, now[0].ID, false); err == nil || !strings.Contains(err.Error(), "alice's") {
+		t.Errorf("alice's disk went to bob: %v", err)
+	}
+	now[0].Owner = "alice"
+	n.apply(t, now)
+	if err := n.Untrash(ctx, all[0].ID, now[0].ID, false); err != nil {
+		t.Fatal(err)
+	}
+	now[0].Element.Stopped = false
+	n.apply(t, now)
+	if got := n.run(t, now[0].ID, "cat", "/root/work"); got != "hers\n" {
+		t.Errorf("the file says %q", got)
 	}
 }
 

@@ -39,6 +39,11 @@ func (c *Client) RestoreTrash(ctx context.Context, request model.TrashRequest) e
 	return c.do(ctx, http.MethodPost, path("trash", "restore"), nil, request, nil)
 }
 
+// OrderTrash has an agent give items back.
+func (c *Client) OrderTrash(ctx context.Context, order model.TrashOrder) error {
+	return c.do(ctx, http.MethodPost, path("trash", "restore"), nil, order, nil)
+}
+
 // EmptyTrash deletes items of the trash for good; all, where none is named.
 func (c *Client) EmptyTrash(ctx context.Context, items []string) error {
 	return c.do(ctx, http.MethodPost, path("trash", "empty"), nil, model.TrashRequest{Items: items}, nil)
