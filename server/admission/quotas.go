@@ -39,7 +39,13 @@ func (s *Situation) checkQuotas(next *model.Record, old *Network) []error {
 	return append(problems, q.Refuses("owner "+owner, demand, was, besides, fresh)...)
 }
 
-// restrain enters what administrators have decided about elements that come anew.
+// has tells whether there is another network of a key.
+func (s *Situation) has(key string) bool {
+	return slices.ContainsFunc(s.Others, func(r model.Record) bool { return r.Network.Name == key })
+}
+
+// restrain enters what administrators have decided about elements that come anew. What was decided before owners had
+// names of their own is of a network whose title was its key.
 func (s *Situation) restrain(next *model.Record, old *Network) {
 	comes := map[string]bool{"": old == nil}
 	had := old.elements()
@@ -49,7 +55,8 @@ func (s *Situation) restrain(next *model.Record, old *Network) {
 	}
 	owner, cloned := next.WhoseItIs(), false
 	for _, r := range s.Restraints {
-		if r.Owner != owner || r.ID.Network != next.Network.Name || !comes[r.ID.Element] {
+		if r.Owner != owner || !comes[r.ID.Element] || r.ID.Network != next.Network.Name &&
+			(r.ID.Network != next.Network.Called() || s.has(r.ID.Network)) {
 			continue
 		}
 		if !cloned {

@@ -77,7 +77,7 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 	m.mu.RUnlock()
 	if request.Attack == "" { // also of what was deleted
 		ended, wrong := m.restraints.forgive(ctx, func(r *model.Restraint) {
-			if r.ID == (model.ID{Network: name, Element: request.Element}) {
+			if m.isKeptOf(r, model.ID{Network: name, Element: request.Element}) {
 				r.Attack = ""
 			}
 		})

@@ -45,7 +45,7 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 		err = m.restraints.keep(ctx, restraintsOf(&n.record, nil))
 	} else {
 		_, err = m.restraints.forgive(ctx, func(r *model.Restraint) {
-			if r.ID.Network == name && r.Owner == n.record.WhoseItIs() {
+			if r.Owner == n.record.WhoseItIs() && m.isKeptOf(r, model.ID{Network: name, Element: r.ID.Element}) {
 				r.Quarantined, r.Attack = false, ""
 			}
 		})

@@ -202,6 +202,12 @@ func (m namer) freeKey(is model.NetworkName, plain bool, chosen map[string]bool)
 	if plain && !chosen[is.Title] && m.mayHave(is.Title, is.Owner, true) {
 		return is.Title
 	}
+	// A network of before owners had names of their own had its title for a key. What is left of it – what an
+	// administrator has decided about its elements, disks – is found under that.
+	if d, left := m.deleted[is.Title]; left && d.Owner != "" && d.Owner == is.Owner && !chosen[is.Title] &&
+		m.mayHave(is.Title, is.Owner, false) {
+		return is.Title
+	}
 	for try := 0; ; try++ {
 		key := model.NumberedKey(m.identity.ID, is.Owner, is.Title, try)
 		if !chosen[key] && m.mayHave(key, is.Owner, false) {

@@ -141,10 +141,20 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 	}
 	defer m.changing.Unlock()
 	return m.restraints.forgive(ctx, func(r *model.Restraint) {
-		if r.ID == id {
+		if m.isKeptOf(r, id) {
 			r.Quarantined, r.Reason = false, ""
 		}
 	})
+}
+
+// isKeptOf tells whether something is kept of an element, also if that was before owners had names of their own: then
+// its network's title was its key.
+func (k *known) isKeptOf(r *model.Restraint, id model.ID) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	n := k.networks[id.Network]
+	return r.ID == id || r.ID.Element == id.Element && k.networks[r.ID.Network] == nil && n != nil &&
+		n.damaged == nil && n.record.WhoseItIs() == r.Owner && n.record.Network.Called() == r.ID.Network
 }
 
 // keptViews show what is kept about elements that do not exist. owner is who asks; empty for somebody who may see
