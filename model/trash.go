@@ -28,8 +28,8 @@ type TrashRequest struct {
 // TrashOrder is what a node is told to give back.
 type TrashOrder struct {
 	TrashRequest
-	// Into are the elements that get the items, where these are not of the items' own names: of a network that its owner
-	// had before owners had names of their own, and has made anew.
+	// Into are the elements that get the items, where these are not of the items' own names: of a network that its
+	// owner had before owners had names of their own, and has made anew.
 	Into map[string]ID `json:"into,omitempty"`
 }
 
