@@ -103,8 +103,8 @@ type Found struct {
 type Trash interface {
 	// Trashed lists what is there, the oldest first.
 	Trashed(ctx context.Context) ([]model.TrashItem, error)
-	// Untrash gives an item back to the element of its name, or to another one if that is not zero. It must be there and
-	// not run, and be the item's owner's unless it may be anybody's. What it has now goes to the trash.
+	// Untrash gives an item back to the element of its name, or to another one if that is not zero. It must be there
+	// and not run, and be the item's owner's unless it may be anybody's. What it has now goes to the trash.
 	Untrash(ctx context.Context, item string, to model.ID, anyOwner bool) error
 	// EmptyTrash deletes items for good.
 	EmptyTrash(ctx context.Context, items []string) error
