@@ -146,20 +146,16 @@ func (c *CLI) tokenListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the tokens",
 		Args:  args(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			tokens, err := cl.Tokens(cmd.Context())
 			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{})
+				return err
 			}
 			if o.format != formatTable {
 				return writeValue(c.Out, o.format, tokens)
 			}
 			return c.showTokens(tokens, all)
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also show tokens that ended in the last 30 days")
@@ -211,15 +207,11 @@ func (c *CLI) tokenRevokeCommand() *cobra.Command {
 		Short:   "Make tokens useless, also where they are in use",
 		Example: "  polyplane token revoke k3v7qmz2ab",
 		Args:    args(1, -1, "ID"),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, ids []string) error {
 			for _, id := range ids {
 				t, err := cl.RevokeToken(cmd.Context(), id)
 				if err != nil {
-					return wrap(cmd.Context(), cl, err, ref{})
+					return err
 				}
 				fmt.Fprintf(c.Err, "token %s is revoked\n", t.ID)
 				if t.UsedBy != "" {
@@ -228,7 +220,7 @@ func (c *CLI) tokenRevokeCommand() *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
 			cl, err := c.connect()
 			if err != nil {
@@ -265,18 +257,14 @@ func (c *CLI) nodeCommand() *cobra.Command {
 A node that runs and has elements is refused: first delete them, or pin them to other nodes (node:). A node
 that is away is taken out with its elements, and ` + "`apply`" + ` of their networks places them anew.`,
 		Args: args(1, 1, "NAME"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			if err := cl.RemoveNode(cmd.Context(), given[0]); err != nil {
-				return wrap(cmd.Context(), cl, err, ref{})
+				return err
 			}
 			fmt.Fprintf(c.Err, "node %s is removed; on its machine, `polyplane down --purge` ends what runs there\n",
 				given[0])
 			return nil
-		},
+		}),
 		ValidArgsFunction: c.completeFirst(c.completeJoined),
 	})
 	return cmd
@@ -290,18 +278,14 @@ func (c *CLI) authorityCommand() *cobra.Command {
 		Example: "  polyplane authority > polyplane-ca.pem\n  curl --cacert polyplane-ca.pem -H \"Authorization: " +
 			"Bearer $TOKEN\" https://server1:7455/v1/ping",
 		Args: args(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
+			b, err := cl.Authority(cmd.Context())
 			if err != nil {
 				return err
 			}
-			b, err := cl.Authority(cmd.Context())
-			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{})
-			}
 			_, err = c.Out.Write(b)
 			return err
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }

@@ -55,12 +55,8 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 		GroupID: groupElements,
 		Example: "  polyplane " + string(action) + " lab/r1" + example,
 		Args:    args(1, -1, "NET/ELEMENT"),
-		RunE: func(cmd *cobra.Command, given []string) error {
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			ctx := cmd.Context()
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
 			if links {
 				given = joinDashes(cmd, given)
 			}
@@ -108,7 +104,7 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 				c.tellAside(id, result.Aside)
 			}
 			return errors.Join(failures...)
-		},
+		}),
 		ValidArgsFunction: c.completeEvery(completers...),
 	}
 	if links {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/spf13/cobra"
+
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -154,6 +156,17 @@ func (c *CLI) Waits(what string) { fmt.Fprintf(c.Err, "waiting for %s\n", printa
 func (c *CLI) tellAside(id model.ID, why string) {
 	if why != "" {
 		fmt.Fprintf(c.Err, "%s: %s\n", id, printable(why))
+	}
+}
+
+// connected is what a command does that begins with a connection.
+func (c *CLI) connected(run func(*cobra.Command, Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, given []string) error {
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		return wrap(cmd.Context(), cl, run(cmd, cl, given), ref{})
 	}
 }
 

@@ -38,25 +38,21 @@ it; --all leaves such networks alone.
 whoever typed the command, also behind sudo. --all-owners removes everybody's, and asks before it removes others'.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane delete lab\n  polyplane delete -f lab.yaml\n  polyplane delete --all",
-		RunE: func(cmd *cobra.Command, given []string) error {
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			ctx := cmd.Context()
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
 			names, err := c.namesToDelete(cmd, cl, given, &what)
 			if err != nil {
 				return err
 			}
 			existing, err := cl.Networks(ctx)
 			if err != nil {
-				return wrap(ctx, cl, err, ref{})
+				return err
 			}
 			if names, err = onlyExisting(names, existing, missingOK); err != nil {
 				return err
 			}
 			return c.deleteAll(ctx, cl, names, now, wait, timeout)
-		},
+		}),
 		ValidArgsFunction: c.completeEvery(c.completeNetworks),
 	}
 	what.files.addFlags(cmd, "remove the networks of this `FILE` (- is standard input) or directory")

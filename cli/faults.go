@@ -40,11 +40,7 @@ of the real time.`,
 	} {
 		cmd.AddCommand(&cobra.Command{
 			Use: string(a.action) + " NET", Short: a.short, Long: a.long, Args: args(1, 1, "NET"),
-			RunE: func(cmd *cobra.Command, given []string) error {
-				cl, err := c.connect()
-				if err != nil {
-					return err
-				}
+			RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 				network, err := c.refs(cmd.Context()).network(given[0])
 				if err != nil {
 					return err
@@ -70,7 +66,7 @@ of the real time.`,
 				fmt.Fprintf(c.Out, "%s: faults started; the last of %d is at %s\n", of.network, len(faults),
 					faults[len(faults)-1].At)
 				return nil
-			},
+			}),
 			ValidArgsFunction: c.completeFirst(c.completeNetworks),
 		})
 	}

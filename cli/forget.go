@@ -18,23 +18,20 @@ it holds, ` + "`polyplane recover --from-nodes`" + ` takes it into the store ins
 		GroupID: groupNetworks,
 		Example: "  polyplane forget lab",
 		Args:    args(1, -1, "NET"),
-		RunE: func(cmd *cobra.Command, given []string) error {
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			ctx := cmd.Context()
-			cl, err := c.connect()
+			given, err := c.refs(ctx).networks(given)
 			if err != nil {
-				return err
-			}
-			if given, err = c.refs(ctx).networks(given); err != nil {
 				return err
 			}
 			for _, name := range given {
 				if err := cl.Forget(ctx, name, now); err != nil {
-					return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{})
+					return fmt.Errorf("%s: %w", name, err)
 				}
 				fmt.Fprintf(c.Out, "%s: the nodes let go of what the store does not know\n", name)
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: c.completeEvery(c.completeNetworks),
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "delete the elements' files at once: they do not go to the trash")

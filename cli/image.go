@@ -97,13 +97,9 @@ registry by itself, with the log-ins of docker and podman on this machine; the m
 to none. An image that is there under this name already is had anew; networks get it at their next apply.`,
 		Example: "  polyplane image pull nginx:1.27\n  polyplane image pull registry.example.org/lab/web@sha256:…",
 		Args:    args(1, 1, "NAME"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			return c.pullImage(cmd.Context(), cl, given[0])
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }
@@ -113,14 +109,10 @@ func (c *CLI) imageList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the images that elements can be made from",
 		Args: args(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			all, err := cl.Images(cmd.Context())
 			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{})
+				return err
 			}
 			if o.format != formatTable {
 				return writeValue(c.Out, o.format, all)
@@ -151,7 +143,7 @@ func (c *CLI) imageList() *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.addFlag(cmd, formatJSON, formatYAML)
@@ -165,19 +157,15 @@ func (c *CLI) imageRemove() *cobra.Command {
 image with the last of them. The first 12 digits of an ID are enough.`,
 		Example: "  polyplane image remove lab/web:1",
 		Args:    args(1, -1, "NAME"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			for _, of := range given {
 				if _, err := cl.RemoveImage(cmd.Context(), of); err != nil {
-					return wrap(cmd.Context(), cl, err, ref{})
+					return err
 				}
 				say(c.Out, "removed: %s\n", of)
 			}
 			return nil
-		},
+		}),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			if cl, err := c.connect(); err == nil {

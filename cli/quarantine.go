@@ -81,13 +81,10 @@ func (c *CLI) quarantineListCommand() *cobra.Command {
 		Short:   "List the elements in quarantine, and why",
 		Example: "  polyplane quarantine list",
 		Args:    args(0, 1, "NET"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			of := strings.Join(given, "")
 			if of != "" {
+				var err error
 				if of, err = c.refs(cmd.Context()).network(of); err != nil {
 					return err
 				}
@@ -114,7 +111,7 @@ func (c *CLI) quarantineListCommand() *cobra.Command {
 				t.add(texts(v.ID.String(), v.Reason)...)
 			}
 			return t.write(c.Out, c.colour(), true, "")
-		},
+		}),
 		ValidArgsFunction: c.completeFirst(c.completeNetworks),
 	}
 	o.addFlag(cmd, formatJSON, formatYAML)
@@ -180,12 +177,8 @@ func (c *CLI) releaseCommand() *cobra.Command {
 		GroupID: groupElements,
 		Example: "  polyplane release lab/h3",
 		Args:    args(1, -1, "NET/ELEMENT"),
-		RunE: func(cmd *cobra.Command, given []string) error {
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, given []string) error {
 			ctx := cmd.Context()
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
 			var failures []error
 			refs := c.refs(ctx)
 			for _, s := range given {
@@ -205,7 +198,7 @@ func (c *CLI) releaseCommand() *cobra.Command {
 				}
 			}
 			return errors.Join(failures...)
-		},
+		}),
 		ValidArgsFunction: c.completeEvery(c.completeElements),
 	}
 }

@@ -32,15 +32,11 @@ func (c *CLI) trashList() *cobra.Command {
 		Long: `List what is in the trash, the oldest first, and whose it was. An owner sees what was the owner's. Of what was
 thrown away before nodes noted that, nobody knows whose it was (-): administrators see it.`,
 		Args: args(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			ctx := cmd.Context()
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
 			list, err := cl.Trash(ctx)
 			if err != nil {
-				return wrap(ctx, cl, err, ref{})
+				return err
 			}
 			for _, s := range list.Silent {
 				say(c.Err, "node %s (its trash is not listed)\n", s)
@@ -70,7 +66,7 @@ thrown away before nodes noted that, nobody knows whose it was (-): administrato
 				t.add(row...)
 			}
 			return t.write(c.Out, c.colour(), !o.noHeading, "")
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.addFlag(cmd, formatWide, formatJSON, formatYAML)

@@ -2,12 +2,7 @@
 // What routers are compared with: a redirect that looks nothing up, and one by the kernel's own tables.
 #include "../../linux/bpf/kernel.h"
 
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} out SEC(".maps");
+MAP(DEVMAP, out, __u32, __u32, 1);
 
 SEC("xdp.frags")
 int bare_redirect(struct xdp_md *ctx)

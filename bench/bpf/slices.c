@@ -31,12 +31,7 @@ __u32 sum;                             /* of the IP header, without the address'
 __u64 rng = 1;
 __u64 right, wrong; /* frames that arrived */
 
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} slices_out SEC(".maps");
+MAP(DEVMAP, slices_out, __u32, __u32, 1);
 
 SEC("xdp.frags")
 int slices_source(struct xdp_md *ctx)

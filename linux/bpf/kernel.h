@@ -34,6 +34,23 @@ typedef _Bool bool;
 #define TYPE(name, type) typeof(type) *name
 #define INNER(name, map) map *name[]
 
+/* The usual map: its kind, its name, types of keys and values, how many entries it has at most. And one with a flag. */
+#define MAP(kind, name, key_type, value_type, entries) \
+	struct { \
+		NUMBER(type, MAP_##kind); \
+		NUMBER(max_entries, entries); \
+		TYPE(key, key_type); \
+		TYPE(value, value_type); \
+	} name SEC(".maps")
+#define FLAGGED_MAP(flag, kind, name, key_type, value_type, entries) \
+	struct { \
+		NUMBER(type, MAP_##kind); \
+		NUMBER(map_flags, MAP_##flag); \
+		NUMBER(max_entries, entries); \
+		TYPE(key, key_type); \
+		TYPE(value, value_type); \
+	} name SEC(".maps")
+
 enum {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,

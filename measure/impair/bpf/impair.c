@@ -26,28 +26,13 @@ struct fault {
 	__u64 detoured;
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct fault);
-} faults SEC(".maps");
+MAP(ARRAY, faults, __u32, struct fault, 1);
 
 /* 0: the way out; 1: the detour */
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 2);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} ways SEC(".maps");
+MAP(DEVMAP, ways, __u32, __u32, 2);
 
 /* The way out, twice: broadcasting to it duplicates. */
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 2);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} twice SEC(".maps");
+MAP(DEVMAP, twice, __u32, __u32, 2);
 
 INLINE __u32 draw(struct fault *f)
 {

@@ -2,12 +2,7 @@
 // The least that live frames over a veth can cost: one redirect, one drop.
 #include "../../../linux/bpf/kernel.h"
 
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} bare_out SEC(".maps");
+MAP(DEVMAP, bare_out, __u32, __u32, 1);
 
 SEC("xdp.frags")
 int bare_source(struct xdp_md *ctx)

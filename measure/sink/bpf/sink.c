@@ -48,20 +48,10 @@ struct flow {
 	struct histogram ipdv;
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct flow);
-} flows SEC(".maps"); /* queue * streams + stream */
+MAP(ARRAY, flows, __u32, struct flow, 1); /* queue * streams + stream */
 
 /* 32 sequence numbers: which of them were seen in the low half, and above it which 32, plus 1. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} windows SEC(".maps"); /* stream << window_shift | word */
+MAP(ARRAY, windows, __u32, __u64, 1); /* stream << window_shift | word */
 
 /*
  * The flows that a stream is sent in: destinations in a row, and source ports. Order counts within each: the network

@@ -44,31 +44,16 @@ struct stream {
 	__u64 burst;  /* the most of these */
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, MAX_STREAMS);
-	TYPE(key, __u32);
-	TYPE(value, struct stream);
-} streams SEC(".maps");
+MAP(ARRAY, streams, __u32, struct stream, MAX_STREAMS);
 
 struct address {
 	__u32 a[4]; /* network order; IPv4 in the last word */
 	__u32 sum;  /* of its 16-bit words, folded */
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct address);
-} destinations SEC(".maps");
+MAP(ARRAY, destinations, __u32, struct address, 1);
 
-struct {
-	NUMBER(type, MAP_DEVMAP);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} out SEC(".maps");
+MAP(DEVMAP, out, __u32, __u32, 1);
 
 __u8 filler[2048];
 __u16 filler_sum[2048]; /* of its first n bytes, as loaded by this machine */

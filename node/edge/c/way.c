@@ -47,34 +47,17 @@ struct datagram {
 	__u32 protocol;
 };
 
-struct { /* where packets go */
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct way);
-} current SEC(".maps");
+/* where packets go */
+MAP(ARRAY, current, __u32, struct way, 1);
 
-struct { /* forwarded port → number of the gateway that it leads to, by which agents tell theirs */
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 65536);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	TYPE(key, struct service);
-	TYPE(value, __u32);
-} services SEC(".maps");
+/* forwarded port → number of the gateway that it leads to, by which agents tell theirs */
+FLAGGED_MAP(NO_PREALLOC, HASH, services, struct service, __u32, 65536);
 
-struct { /* echo requests of the outlet's: a reply to any other is the machine's own */
-	NUMBER(type, MAP_LRU_HASH);
-	NUMBER(max_entries, 8192);
-	TYPE(key, struct echo);
-	TYPE(value, __u32);
-} echoes SEC(".maps");
+/* echo requests of the outlet's: a reply to any other is the machine's own */
+MAP(LRU_HASH, echoes, struct echo, __u32, 8192);
 
-struct { /* datagrams for the outlet, known by their first fragment, whose later fragments follow it */
-	NUMBER(type, MAP_LRU_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, struct datagram);
-	TYPE(value, __u32);
-} datagrams SEC(".maps");
+/* datagrams for the outlet, known by their first fragment, whose later fragments follow it */
+MAP(LRU_HASH, datagrams, struct datagram, __u32, 4096);
 
 struct ip4 {
 	__u8 version, tos;

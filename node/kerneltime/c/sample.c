@@ -36,12 +36,7 @@ struct where {
 	__u64 looked; /* when its timer looked last, in nanoseconds */
 };
 
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct where);
-} now_at SEC(".maps");
+MAP(PERCPU_ARRAY, now_at, __u32, struct where, 1);
 
 struct owner {
 	__u32 space, device; /* a network namespace by its inode, and a device's index there */
@@ -56,24 +51,14 @@ struct charge {
 	__u64 own;   /* while a process of the same namespace was running, whose time the scheduler counts */
 };
 
-struct {
-	NUMBER(type, MAP_PERCPU_HASH);
-	NUMBER(max_entries, 8192);
-	TYPE(key, struct owner);
-	TYPE(value, struct charge);
-} charges SEC(".maps");
+MAP(PERCPU_HASH, charges, struct owner, struct charge, 8192);
 
 /*
  * A namespace's inode → packets that began or ended there. They were sent by a process, or by an XDP program that a
  * process runs, or were taken by a TCP connection, which answers in soft interrupts. All other packets come from these.
  * Packets that only go round come from none.
  */
-struct {
-	NUMBER(type, MAP_PERCPU_HASH);
-	NUMBER(max_entries, 8192);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} origins SEC(".maps");
+MAP(PERCPU_HASH, origins, __u32, __u64, 8192);
 
 /* LONGEST is the longest time that one look stands for, and FIRST what the first one does. */
 enum { LONGEST = 10000000, FIRST = 200000 };

@@ -64,21 +64,10 @@ struct allowance { /* as in sockets.c */
 	__u64 filters_back;
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, 1 << 17);
-	TYPE(key, __u64);
-	TYPE(value, struct allowance);
-} limits SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, limits, __u64, struct allowance, 1 << 17);
 
 /* How many messages to netfilter the program has seen, whoever sent them. This shows whether the kernel runs it. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} messages SEC(".maps");
+MAP(ARRAY, messages, __u32, __u64, 1);
 
 INLINE int refused(__u32 part)
 {

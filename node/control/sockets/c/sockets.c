@@ -73,29 +73,12 @@ struct account {
 	__u64 filters_refused;
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, 1 << 17);
-	TYPE(key, __u64);
-	TYPE(value, struct allowance);
-} limits SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, limits, __u64, struct allowance, 1 << 17);
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, 1 << 17);
-	TYPE(key, __u64);
-	TYPE(value, struct account);
-} taken SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, taken, __u64, struct account, 1 << 17);
 
 /* How often anything was asked for: while it does not change, nobody has more than before. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} asked SEC(".maps");
+MAP(ARRAY, asked, __u32, __u64, 1);
 
 INLINE int refuse(__u64 *count)
 {

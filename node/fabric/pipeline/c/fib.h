@@ -68,21 +68,9 @@ struct {
 	INNER(values, struct fib_chunk_map);
 } fib_chunks SEC(".maps");
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, FIB_TABLES);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} fib_tables SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, fib_tables, __u32, __u64, FIB_TABLES);
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, FIB_HOPS);
-	TYPE(key, __u32);
-	TYPE(value, struct fib_hop);
-} fib_hops SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, fib_hops, __u32, struct fib_hop, FIB_HOPS);
 
 INLINE struct fib_chunk *fib_chunk_of(__u32 unit)
 {

@@ -79,12 +79,7 @@ struct packet {
 /*
  * The packet that a run has at hand. It is too large for the stack. Runs do not interrupt each other: all are softirqs.
  */
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct packet);
-} packets SEC(".maps");
+MAP(PERCPU_ARRAY, packets, __u32, struct packet, 1);
 
 INLINE struct port *port_at(__u32 slot)
 {

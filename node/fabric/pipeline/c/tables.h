@@ -203,71 +203,35 @@ struct scratch {
 };
 
 /* slot → port. User space maps it into its memory and stores single fields, so a change needs no system call. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct port);
-} ports SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, ports, __u32, struct port, MAX_PORTS);
 
 /* number → another node. The numbers are those in the links of tunnels. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PEERS);
-	TYPE(key, __u32);
-	TYPE(value, struct peer);
-} peers SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, peers, __u32, struct peer, MAX_PEERS);
 
 /*
  * slot → index of the device with the slice's queue, 0: none. What the port sends to other nodes and edges passes that
  * queue first.
  */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} shapers SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, shapers, __u32, __u64, MAX_PORTS);
 
 /*
  * slot → index of the device whose queue keeps the link's bandwidth and delay, for what is delivered to the port. Used
  * only where the port has PORT_RATED.
  */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} queues SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, queues, __u32, __u64, MAX_PORTS);
 
 /*
  * slot → how many ports have had it. A packet that waits in a queue carries its port in its mark: the slot, and the
  * lower bits of this number. So when the port goes meanwhile, the packet is never taken for one of the next port, which
  * may be another network's.
  */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} generations SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, generations, __u32, __u64, MAX_PORTS);
 
 /*
  * slot → number of the meter of the port's network. Used only where the port has PORT_METERED. It has 64 bits since the
  * entries of an array are that far apart.
  */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} metered SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, metered, __u32, __u64, MAX_PORTS);
 
 /*
  * A token bucket. All ports of a network and all processors share it; the programs write last and tokens, user space
@@ -281,13 +245,7 @@ struct meter {
 };
 
 /* number → the meter of a network, for all its packets */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct meter);
-} meters SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, meters, __u32, struct meter, MAX_PORTS);
 
 /*
  * slot → the slot whose bucket the port draws from, and a bucket. All ports of one element share the bucket of one of
@@ -298,13 +256,7 @@ struct pace {
 	struct meter meter;
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct pace);
-} paces SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, paces, __u32, struct pace, MAX_PORTS);
 
 /*
  * slot → where the copies go of what passes the port's link. Used only where snap has PORT_COPIED. Copies first pass a
@@ -318,59 +270,25 @@ struct mirror {
 	struct meter meter; /* in bytes */
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct mirror);
-} mirrors SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, mirrors, __u32, struct mirror, MAX_PORTS);
 
 /* number of a router → meter of punts. All routers of a network use the one of their lowest number. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_ROUTERS);
-	TYPE(key, __u32);
-	TYPE(value, struct meter);
-} punt_meters SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, punt_meters, __u32, struct meter, MAX_ROUTERS);
 
 /*
  * slot → packets that this processor has taken in advance out of the bucket of the port's network, and not yet used.
  * With an advance a packet needs no atomic operation and no look at the clock.
  */
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} advances SEC(".maps");
+MAP(PERCPU_ARRAY, advances, __u32, __u64, MAX_PORTS);
 
 /* number → router */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_ROUTERS);
-	TYPE(key, __u32);
-	TYPE(value, struct router);
-} routers SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, routers, __u32, struct router, MAX_ROUTERS);
 
 /* number of a router → what was done for it */
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, MAX_ROUTERS);
-	TYPE(key, __u32);
-	TYPE(value, struct router_count);
-} router_counts SEC(".maps");
+MAP(PERCPU_ARRAY, router_counts, __u32, struct router_count, MAX_ROUTERS);
 
 /* interface index → slot */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} devices SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, devices, __u32, __u32, MAX_PORTS);
 
 /*
  * What the programs remember of look-ups. For devices the place is the index's lower bits. For edges it is the lower
@@ -381,42 +299,19 @@ enum {
 	RECENT = 4096,
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, RECENT);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} recent SEC(".maps");
+MAP(ARRAY, recent, __u32, __u32, RECENT);
 
 /*
  * slot → index of the node's end of the device that stands for the port in the companion namespace, 0: there is none.
  * The upper half has the index of the device before it, from which packets may still come.
  */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u64);
-} companions SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, companions, __u32, __u64, MAX_PORTS);
 
 /* index of such a device → slot. An entry counts only if companions says the same. */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} companion_devices SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, companion_devices, __u32, __u32, MAX_PORTS);
 
 /* VNI → slot of the port whose link comes by that tunnel */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} tunnels SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, tunnels, __u32, __u32, MAX_PORTS);
 
 /*
  * The addresses of all nodes, this one included, in the form of struct peer. to_tunnels looks here whether a frame that
@@ -426,22 +321,10 @@ struct node_key {
 	__u32 address[4];
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PEERS + 1);
-	TYPE(key, struct node_key);
-	TYPE(value, __u32);
-} nodes SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, nodes, struct node_key, __u32, MAX_PEERS + 1);
 
 /* device and VLAN → slot of the port whose link ends there */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, struct edge_key);
-	TYPE(value, __u32);
-} edges SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, edges, struct edge_key, __u32, MAX_PORTS);
 
 /*
  * A device whose driver's hook has our program, by its index. From that hook frames go only to such devices, since one
@@ -461,38 +344,16 @@ enum {
 	MAX_DRIVERS = 2 * MAX_PORTS,
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_DRIVERS);
-	TYPE(key, __u32);
-	TYPE(value, struct driver);
-} drivers SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, drivers, __u32, struct driver, MAX_DRIVERS);
 
 /* SHA-256 of a port's name → its slot and name. The programs do not read it; it is what the next agent finds. */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(map_flags, MAP_NO_PREALLOC);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, struct identity_key);
-	TYPE(value, struct identity);
-} identities SEC(".maps");
+FLAGGED_MAP(NO_PREALLOC, HASH, identities, struct identity_key, struct identity, MAX_PORTS);
 
 /* slot → packets and bytes, for each processor */
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct traffic_count);
-} traffic SEC(".maps");
+MAP(PERCPU_ARRAY, traffic, __u32, struct traffic_count, MAX_PORTS);
 
 /* slot → dropped packets by reason, for each processor */
-struct {
-	NUMBER(type, MAP_PERCPU_ARRAY);
-	NUMBER(max_entries, MAX_PORTS);
-	TYPE(key, __u32);
-	TYPE(value, struct drop_count);
-} drops SEC(".maps");
+MAP(PERCPU_ARRAY, drops, __u32, struct drop_count, MAX_PORTS);
 
 /* What captures read: struct copy and the frame's first bytes, in the order in which they came */
 struct {
@@ -501,11 +362,6 @@ struct {
 } copies SEC(".maps");
 
 /* One for each processor (the loader sets max_entries). Not a per-CPU map, since values of these end at 32 KiB. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, struct scratch);
-} scratches SEC(".maps");
+MAP(ARRAY, scratches, __u32, struct scratch, 1);
 
 #endif

@@ -11,13 +11,7 @@ struct query {
 	__u64 destination, source;
 };
 
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(map_flags, MAP_MMAPABLE);
-	NUMBER(max_entries, 1 << 20);
-	TYPE(key, __u32);
-	TYPE(value, struct query);
-} queries SEC(".maps");
+FLAGGED_MAP(MMAPABLE, ARRAY, queries, __u32, struct query, 1 << 20);
 
 __u32 count = 0; /* queries to answer */
 __u32 mask = 0;  /* of a query's number, so that some can be answered again and again */
