@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,17 +35,21 @@ const (
 		unix.NUD_STALE | unix.NUD_DELAY
 )
 
-// attribute splits the first attribute off data; ok is false at the end or where data is malformed.
-func attribute(data []byte) (kind uint16, value, rest []byte, ok bool) {
-	if len(data) < unix.SizeofRtAttr {
-		return 0, nil, nil, false
+// attributes are those of a message, as far as they are well formed: their kinds and values.
+func attributes(data []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(data) >= unix.SizeofRtAttr {
+			n := int(binary.NativeEndian.Uint16(data))
+			if n < unix.SizeofRtAttr || n > len(data) {
+				return
+			}
+			kind := binary.NativeEndian.Uint16(data[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			if !yield(kind, data[unix.SizeofRtAttr:n]) {
+				return
+			}
+			data = data[min((n+3)&^3, len(data)):]
+		}
 	}
-	n := int(binary.NativeEndian.Uint16(data))
-	if n < unix.SizeofRtAttr || n > len(data) {
-		return 0, nil, nil, false
-	}
-	kind = binary.NativeEndian.Uint16(data[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-	return kind, data[unix.SizeofRtAttr:n], data[min((n+3)&^3, len(data)):], true
 }
 
 func uint32Of(value []byte) uint32 {
@@ -132,12 +137,7 @@ func (r *route) parse(p []byte) bool {
 	gateway := uint8(gateway4) + uint8(r.family)
 	one := hop{weight: 1}
 	hasOne, ok := false, true
-	for data := p[unix.SizeofRtMsg:]; ; {
-		kind, value, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, value := range attributes(p[unix.SizeofRtMsg:]) {
 		if r.object != 0 && ofObject(kind) {
 			continue
 		}
@@ -222,12 +222,7 @@ func (r *route) hash(value []byte) {
 // metrics reads an RTA_METRICS. The MTU is followed; the others count only as what tells routes apart.
 func (r *route) metrics(value []byte) {
 	r.hash(value)
-	for {
-		kind, v, rest, more := attribute(value)
-		if !more {
-			return
-		}
-		value = rest
+	for kind, v := range attributes(value) {
 		if kind == unix.RTAX_MTU {
 			r.mtu = uint32Of(v)
 		}
@@ -242,12 +237,7 @@ func (r *route) paths(value []byte, gateway uint8) bool {
 			return false
 		}
 		h := hop{index: int32(binary.NativeEndian.Uint32(value[4:])), weight: uint32(value[3]) + 1}
-		for data := value[sizeofNexthp:n]; ; {
-			kind, v, rest, more := attribute(data)
-			if !more {
-				break
-			}
-			data = rest
+		for kind, v := range attributes(value[sizeofNexthp:n]) {
 			ok := true
 			switch kind {
 			case unix.RTA_GATEWAY:
@@ -292,12 +282,7 @@ func (o *objectMessage) parse(p []byte) bool {
 	if p[0] == unix.AF_INET6 {
 		gateway = gateway6
 	}
-	for data := p[sizeofNhmsg:]; ; {
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[sizeofNhmsg:]) {
 		switch kind {
 		case nhaID:
 			o.id = uint32Of(v)
@@ -348,12 +333,7 @@ func (n *neighbourMessage) parse(p []byte) bool {
 	n.index = int32(binary.NativeEndian.Uint32(p[4:]))
 	state := binary.NativeEndian.Uint16(p[8:])
 	has, hasMAC := false, false
-	for data := p[sizeofNdmsg:]; ; {
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[sizeofNdmsg:]) {
 		switch kind {
 		case unix.NDA_DST:
 			n.address, has = addressOf(n.family, v)
@@ -388,12 +368,7 @@ func (l *linkMessage) parse(p []byte) bool {
 	l.index = int32(binary.NativeEndian.Uint32(p[4:]))
 	l.up, l.carrier = flags&unix.IFF_UP != 0, flags&(unix.IFF_RUNNING|unix.IFF_LOWER_UP) != 0
 	l.ethernet = binary.NativeEndian.Uint16(p[2:]) == unix.ARPHRD_ETHER && flags&unix.IFF_NOARP == 0
-	for data := p[unix.SizeofIfInfomsg:]; ; {
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:
 			l.name = v
@@ -424,12 +399,7 @@ func (a *addressMessage) parse(p []byte) bool {
 	}
 	a.length, a.index = p[1], int32(binary.NativeEndian.Uint32(p[4:]))
 	has := false
-	for data := p[unix.SizeofIfAddrmsg:]; ; {
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[unix.SizeofIfAddrmsg:]) {
 		if kind == unix.IFA_LOCAL || kind == unix.IFA_ADDRESS && !has {
 			a.address, has = addressOf(IPv4, v)
 		}
@@ -453,12 +423,7 @@ func (n *netconfMessage) parse(p []byte) bool {
 	if p[0] == unix.AF_INET6 {
 		n.family = IPv6
 	}
-	for data := p[min(4, len(p)):]; ; { // struct netconfmsg is one byte
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[min(4, len(p)):]) { // struct netconfmsg is one byte
 		switch kind {
 		case netconfIndex:
 			n.index = int32(uint32Of(v))
@@ -490,12 +455,7 @@ func (r *ruleMessage) parse(p []byte) bool {
 	table, priority := uint32(p[4]), uint32(0)
 	r.odd = p[1] != 0 || p[2] != 0 || p[3] != 0 || p[7] != unix.FR_ACT_TO_TBL ||
 		binary.NativeEndian.Uint32(p[8:])&unix.FIB_RULE_INVERT != 0
-	for data := p[12:]; ; {
-		kind, v, rest, more := attribute(data)
-		if !more {
-			break
-		}
-		data = rest
+	for kind, v := range attributes(p[12:]) {
 		switch kind {
 		case unix.FRA_TABLE:
 			table = uint32Of(v)
