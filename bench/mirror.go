@@ -225,13 +225,7 @@ func dumpAll(c *linux.Rtnetlink, d mirror.Dump, each func(message []byte)) error
 	return err
 }
 
-func (m *mirrored) dial() (c *linux.Rtnetlink, err error) {
-	err = linux.Inside(int(m.handle.Fd()), func() error {
-		c, err = linux.DialRtnetlink()
-		return err
-	})
-	return c, err
-}
+func (m *mirrored) dial() (*linux.Rtnetlink, error) { return linux.DialRtnetlinkOf(int(m.handle.Fd())) }
 
 // resync measures the kernel's dump of the main tables and a mirror's resync, in turn.
 func (m *mirrored) resync(times int) (dump, resync []float64, err error) {

@@ -24,6 +24,27 @@ func Inside(fd int, f func() error) error {
 	return <-done
 }
 
+// InsideWith is Inside with a connection to that namespace.
+func InsideWith(fd int, f func(c *Rtnetlink) error) error {
+	return Inside(fd, func() error {
+		c, err := DialRtnetlink()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return f(c)
+	})
+}
+
+// DialRtnetlinkOf makes a connection to the network namespace that fd stands for.
+func DialRtnetlinkOf(fd int) (c *Rtnetlink, err error) {
+	err = Inside(fd, func() error {
+		c, err = DialRtnetlink()
+		return err
+	})
+	return c, err
+}
+
 // InsideOf is Inside, for the network namespace that is mounted at path.
 func InsideOf(path string, f func() error) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -205,27 +205,18 @@ func (l *links) dump() error {
 	}
 	defer c.Close()
 	now := map[int32]device{}
-	for range 10 {
+	err = linux.Undisturbed(func() error {
 		clear(now)
 		clear(l.xdp)
-		var b linux.Batch
-		b.Request(unix.RTM_GETLINK, 0)
-		b.Link(0, 0, 0)
-		err = c.Dump(&b, func(kind uint16, payload []byte) error {
-			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
-				index := int32(binary.NativeEndian.Uint32(payload[4:]))
-				if d, ours := parseDevice(payload); ours {
-					now[index] = d
-				}
-				id, _ := parseXDP(payload)
-				l.hooked(index, id)
+		return c.Links(0, func(payload []byte) {
+			index := int32(binary.NativeEndian.Uint32(payload[4:]))
+			if d, ours := parseDevice(payload); ours {
+				now[index] = d
 			}
-			return nil
+			id, _ := parseXDP(payload)
+			l.hooked(index, id)
 		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+	})
 	if err != nil {
 		return err
 	}

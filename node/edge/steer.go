@@ -80,11 +80,7 @@ func (d *Driver) inMachine(f func(*linux.Rtnetlink) error) error {
 }
 
 func inNamespace(ns namespace, f func(*linux.Rtnetlink) error) error {
-	var c *linux.Rtnetlink
-	err := linux.Inside(ns.fd, func() (err error) {
-		c, err = linux.DialRtnetlink()
-		return err
-	})
+	c, err := linux.DialRtnetlinkOf(ns.fd)
 	if err != nil {
 		return err
 	}

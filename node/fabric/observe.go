@@ -45,7 +45,6 @@ type kernel struct {
 }
 
 const (
-	dumpTries    = 10
 	skipStats    = 1 << 3 // RTEXT_FILTER_SKIP_STATS
 	ifinfomsgLen = unix.SizeofIfInfomsg
 )
@@ -53,15 +52,12 @@ const (
 // look reads the devices and their qdiscs.
 func (f *Fabric) look() (kernel, error) {
 	var k kernel
-	var err error
-	for range dumpTries {
+	err := linux.Undisturbed(func() (err error) {
 		if k.devices, err = f.dumpLinks(); err == nil {
 			k.Qdiscs, err = f.netlink.Qdiscs()
 		}
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+		return err
+	})
 	if err != nil {
 		return k, fmt.Errorf("look at the node's devices: %w", err)
 	}
@@ -73,15 +69,8 @@ func (f *Fabric) look() (kernel, error) {
 }
 
 func (f *Fabric) dumpLinks() (map[int]device, error) {
-	var b linux.Batch
-	b.Request(unix.RTM_GETLINK, 0)
-	b.Link(0, 0, 0)
-	b.Uint32(unix.IFLA_EXT_MASK, skipStats)
 	devices := make(map[int]device, len(f.slots)+8)
-	err := f.netlink.Dump(&b, func(_ uint16, payload []byte) error {
-		if len(payload) < ifinfomsgLen {
-			return nil
-		}
+	err := f.netlink.Links(skipStats, func(payload []byte) {
 		d := device{index: int(int32(binary.NativeEndian.Uint32(payload[4:]))),
 			flags: binary.NativeEndian.Uint32(payload[8:])}
 		for kind, value := range linux.Attrs(payload[ifinfomsgLen:]) {
@@ -116,7 +105,6 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 			}
 		}
 		devices[d.index] = d
-		return nil
 	})
 	return devices, err
 }

@@ -173,12 +173,10 @@ func (p *pass) queues() error {
 // queued adds to the drops of ports what found their queues full.
 func (f *Fabric) queued(all map[model.PortID]Counters) error {
 	var found linux.Qdiscs
-	var err error
-	for range dumpTries {
-		if found, err = f.netlink.Qdiscs(); !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+	err := linux.Undisturbed(func() (err error) {
+		found, err = f.netlink.Qdiscs()
+		return err
+	})
 	if err != nil {
 		return err
 	}

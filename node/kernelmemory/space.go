@@ -35,10 +35,8 @@ func open(path string, ports []int) (*space, error) {
 }
 
 func (s *space) dial() (err error) {
-	return linux.Inside(s.fd, func() error {
-		s.c, err = linux.DialRtnetlink()
-		return err
-	})
+	s.c, err = linux.DialRtnetlinkOf(s.fd)
+	return err
 }
 
 func (s *space) close() {

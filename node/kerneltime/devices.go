@@ -38,11 +38,7 @@ func in(path string, f func(c *linux.Rtnetlink) error) error {
 		return err
 	}
 	defer fd.Close()
-	var c *linux.Rtnetlink
-	err = linux.Inside(int(fd.Fd()), func() (err error) {
-		c, err = linux.DialRtnetlink()
-		return err
-	})
+	c, err := linux.DialRtnetlinkOf(int(fd.Fd()))
 	if err != nil {
 		return err
 	}
@@ -163,21 +159,15 @@ func nameOf(socket, index int) string {
 // devices lists the devices of an element's namespace, except lo. If its ports are not known, every pair that leads out
 // counts as one.
 func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
-	for range 8 {
+	err = linux.Undisturbed(func() error {
 		all = nil
-		var b linux.Batch
-		b.Request(unix.RTM_GETLINK, 0)
-		b.Link(0, 0, 0)
-		err = c.Dump(&b, func(kind uint16, payload []byte) error {
-			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg &&
-				binary.NativeEndian.Uint16(payload[2:]) != unix.ARPHRD_LOOPBACK {
+		return c.Links(0, func(payload []byte) {
+			if binary.NativeEndian.Uint16(payload[2:]) != unix.ARPHRD_LOOPBACK {
 				all = append(all, parseDevice(payload, e))
 			}
-			return nil
 		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
+	})
+	if errors.Is(err, linux.ErrDumpInterrupted) {
 		err = nil // somebody makes devices without end, and what was seen is enough
 	}
 	return all, err

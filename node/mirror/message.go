@@ -2,9 +2,10 @@ package mirror
 
 import (
 	"encoding/binary"
-	"iter"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
 )
 
 // What unix does not name.
@@ -34,30 +35,6 @@ const (
 	nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE |
 		unix.NUD_STALE | unix.NUD_DELAY
 )
-
-// attributes are those of a message, as far as they are well formed: their kinds and values.
-func attributes(data []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(data) >= unix.SizeofRtAttr {
-			n := int(binary.NativeEndian.Uint16(data))
-			if n < unix.SizeofRtAttr || n > len(data) {
-				return
-			}
-			kind := binary.NativeEndian.Uint16(data[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if !yield(kind, data[unix.SizeofRtAttr:n]) {
-				return
-			}
-			data = data[min((n+3)&^3, len(data)):]
-		}
-	}
-}
-
-func uint32Of(value []byte) uint32 {
-	if len(value) < 4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(value)
-}
 
 // gatewayNone and so on are what a hop's gateway is.
 const (
@@ -137,7 +114,7 @@ func (r *route) parse(p []byte) bool {
 	gateway := uint8(gateway4) + uint8(r.family)
 	one := hop{weight: 1}
 	hasOne, ok := false, true
-	for kind, value := range attributes(p[unix.SizeofRtMsg:]) {
+	for kind, value := range linux.Attrs(p[unix.SizeofRtMsg:]) {
 		if r.object != 0 && ofObject(kind) {
 			continue
 		}
@@ -145,7 +122,7 @@ func (r *route) parse(p []byte) bool {
 		case unix.RTA_DST:
 			r.key.address, ok = addressOf(r.family, value)
 		case unix.RTA_OIF:
-			one.index, hasOne = int32(uint32Of(value)), true
+			one.index, hasOne = int32(linux.Uint32Of(value)), true
 		case unix.RTA_GATEWAY:
 			ok = one.setGateway(gateway, value)
 			hasOne = true
@@ -153,13 +130,13 @@ func (r *route) parse(p []byte) bool {
 			ok = one.setVia(value)
 			hasOne = true
 		case unix.RTA_PRIORITY:
-			r.metric = uint32Of(value)
+			r.metric = linux.Uint32Of(value)
 		case unix.RTA_TABLE:
-			r.table = uint32Of(value)
+			r.table = linux.Uint32Of(value)
 		case unix.RTA_PREFSRC:
 			r.source, ok = addressOf(r.family, value)
 		case rtaNHID:
-			r.object = uint32Of(value)
+			r.object = linux.Uint32Of(value)
 		case unix.RTA_METRICS:
 			r.metrics(value)
 		case unix.RTA_MULTIPATH:
@@ -222,9 +199,9 @@ func (r *route) hash(value []byte) {
 // metrics reads an RTA_METRICS. The MTU is followed; the others count only as what tells routes apart.
 func (r *route) metrics(value []byte) {
 	r.hash(value)
-	for kind, v := range attributes(value) {
+	for kind, v := range linux.Attrs(value) {
 		if kind == unix.RTAX_MTU {
-			r.mtu = uint32Of(v)
+			r.mtu = linux.Uint32Of(v)
 		}
 	}
 }
@@ -237,7 +214,7 @@ func (r *route) paths(value []byte, gateway uint8) bool {
 			return false
 		}
 		h := hop{index: int32(binary.NativeEndian.Uint32(value[4:])), weight: uint32(value[3]) + 1}
-		for kind, v := range attributes(value[sizeofNexthp:n]) {
+		for kind, v := range linux.Attrs(value[sizeofNexthp:n]) {
 			ok := true
 			switch kind {
 			case unix.RTA_GATEWAY:
@@ -282,20 +259,20 @@ func (o *objectMessage) parse(p []byte) bool {
 	if p[0] == unix.AF_INET6 {
 		gateway = gateway6
 	}
-	for kind, v := range attributes(p[sizeofNhmsg:]) {
+	for kind, v := range linux.Attrs(p[sizeofNhmsg:]) {
 		switch kind {
 		case nhaID:
-			o.id = uint32Of(v)
+			o.id = linux.Uint32Of(v)
 		case nhaGroup:
 			o.grouped = true
 			for ; len(v) >= 8; v = v[8:] { // struct nexthop_grp: id, weight - 1, its high byte
-				o.group = append(o.group, objectMember{uint32Of(v), uint32(v[4]) | uint32(v[5])<<8 + 1})
+				o.group = append(o.group, objectMember{linux.Uint32Of(v), uint32(v[4]) | uint32(v[5])<<8 + 1})
 			}
 		case nhaGroupType: // hash-threshold or resilient: the same members
 		case nhaBlackhole:
 			o.blackhole = true
 		case nhaOIF:
-			o.hop.index = int32(uint32Of(v))
+			o.hop.index = int32(linux.Uint32Of(v))
 		case nhaGateway:
 			if !o.hop.setGateway(gateway, v) {
 				return false
@@ -333,7 +310,7 @@ func (n *neighbourMessage) parse(p []byte) bool {
 	n.index = int32(binary.NativeEndian.Uint32(p[4:]))
 	state := binary.NativeEndian.Uint16(p[8:])
 	has, hasMAC := false, false
-	for kind, v := range attributes(p[sizeofNdmsg:]) {
+	for kind, v := range linux.Attrs(p[sizeofNdmsg:]) {
 		switch kind {
 		case unix.NDA_DST:
 			n.address, has = addressOf(n.family, v)
@@ -368,7 +345,7 @@ func (l *linkMessage) parse(p []byte) bool {
 	l.index = int32(binary.NativeEndian.Uint32(p[4:]))
 	l.up, l.carrier = flags&unix.IFF_UP != 0, flags&(unix.IFF_RUNNING|unix.IFF_LOWER_UP) != 0
 	l.ethernet = binary.NativeEndian.Uint16(p[2:]) == unix.ARPHRD_ETHER && flags&unix.IFF_NOARP == 0
-	for kind, v := range attributes(p[unix.SizeofIfInfomsg:]) {
+	for kind, v := range linux.Attrs(p[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:
 			l.name = v
@@ -377,9 +354,9 @@ func (l *linkMessage) parse(p []byte) bool {
 				copy(l.mac[:], v)
 			}
 		case unix.IFLA_MTU:
-			l.mtu = uint32Of(v)
+			l.mtu = linux.Uint32Of(v)
 		case unix.IFLA_MASTER:
-			l.master = uint32Of(v)
+			l.master = linux.Uint32Of(v)
 		}
 	}
 	return l.index > 0
@@ -399,7 +376,7 @@ func (a *addressMessage) parse(p []byte) bool {
 	}
 	a.length, a.index = p[1], int32(binary.NativeEndian.Uint32(p[4:]))
 	has := false
-	for kind, v := range attributes(p[unix.SizeofIfAddrmsg:]) {
+	for kind, v := range linux.Attrs(p[unix.SizeofIfAddrmsg:]) {
 		if kind == unix.IFA_LOCAL || kind == unix.IFA_ADDRESS && !has {
 			a.address, has = addressOf(IPv4, v)
 		}
@@ -423,14 +400,14 @@ func (n *netconfMessage) parse(p []byte) bool {
 	if p[0] == unix.AF_INET6 {
 		n.family = IPv6
 	}
-	for kind, v := range attributes(p[min(4, len(p)):]) { // struct netconfmsg is one byte
+	for kind, v := range linux.Attrs(p[min(4, len(p)):]) { // struct netconfmsg is one byte
 		switch kind {
 		case netconfIndex:
-			n.index = int32(uint32Of(v))
+			n.index = int32(linux.Uint32Of(v))
 		case netconfForward:
-			n.forward = int32(uint32Of(v))
+			n.forward = int32(linux.Uint32Of(v))
 		case netconfIgnore:
-			n.ignoresDown = int32(uint32Of(v))
+			n.ignoresDown = int32(linux.Uint32Of(v))
 		}
 	}
 	return n.index != 0
@@ -455,14 +432,14 @@ func (r *ruleMessage) parse(p []byte) bool {
 	table, priority := uint32(p[4]), uint32(0)
 	r.odd = p[1] != 0 || p[2] != 0 || p[3] != 0 || p[7] != unix.FR_ACT_TO_TBL ||
 		binary.NativeEndian.Uint32(p[8:])&unix.FIB_RULE_INVERT != 0
-	for kind, v := range attributes(p[12:]) {
+	for kind, v := range linux.Attrs(p[12:]) {
 		switch kind {
 		case unix.FRA_TABLE:
-			table = uint32Of(v)
+			table = linux.Uint32Of(v)
 		case unix.FRA_PRIORITY:
-			priority = uint32Of(v)
+			priority = linux.Uint32Of(v)
 		case unix.FRA_SUPPRESS_PREFIXLEN:
-			r.odd = r.odd || uint32Of(v) != 1<<32-1
+			r.odd = r.odd || linux.Uint32Of(v) != 1<<32-1
 		case unix.FRA_PROTOCOL, unix.FRA_PAD:
 		default:
 			r.odd = true

@@ -52,8 +52,9 @@ const maxConfirmed = 1000
 // they answer, and with which MAC address.
 func (m *Mirror) Confirm() error {
 	var c *linux.Rtnetlink
-	err := Namespace(m.path).open(func(fd int) error {
-		return linux.Inside(fd, func() (err error) { c, err = linux.DialRtnetlink(); return err })
+	err := Namespace(m.path).open(func(fd int) (err error) {
+		c, err = linux.DialRtnetlinkOf(fd)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("ask neighbours: %w", err)

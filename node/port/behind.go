@@ -30,12 +30,7 @@ func (p Peer) Offloads(change func(*linux.Offloads) error) error {
 		return fmt.Errorf("open the network namespace of a port's other end: %w", err)
 	}
 	defer namespace.Close()
-	return linux.Inside(int(namespace.Fd()), func() error {
-		c, err := linux.DialRtnetlink()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	return linux.InsideWith(int(namespace.Fd()), func(c *linux.Rtnetlink) error {
 		end, err := net.InterfaceByIndex(p.Index)
 		if err != nil {
 			return fmt.Errorf("look for a port's other end: %w", err)

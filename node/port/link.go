@@ -2,7 +2,6 @@ package port
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -49,25 +48,11 @@ const (
 // devices without end, the error is linux.ErrDumpInterrupted, and what was read last is returned with it: some devices
 // may be missing.
 func Links(c *linux.Rtnetlink) ([]Link, error) {
-	var b linux.Batch
 	var links []Link
-	var err error
-	for range 5 {
-		b.Reset()
-		b.Request(unix.RTM_GETLINK, 0)
-		b.Link(0, 0, 0)
-		b.Uint32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+	err := linux.Undisturbed(func() error {
 		links = links[:0]
-		err = c.Dump(&b, func(kind uint16, payload []byte) error {
-			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
-				links = append(links, parse(payload))
-			}
-			return nil
-		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+		return c.Links(rtextFilterSkipStats, func(payload []byte) { links = append(links, parse(payload)) })
+	})
 	if err != nil {
 		return links, fmt.Errorf("read the network devices: %w", err)
 	}

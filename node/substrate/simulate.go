@@ -325,12 +325,7 @@ func (n *node) setQueue(link netlink.Link) error {
 // be made, and an XDP program at the far end that strips a tunnel header would lose the note that says so – and GRO on,
 // with which a veth takes frames that an XDP program at the far end sends.
 func (n *node) offloads(device string, change func(*linux.Offloads)) error {
-	return linux.Inside(int(n.ns), func() error {
-		c, err := linux.DialRtnetlink()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
+	return linux.InsideWith(int(n.ns), func(c *linux.Rtnetlink) error {
 		return c.ChangeOffloads(device, func(o *linux.Offloads) error { change(o); return nil })
 	})
 }

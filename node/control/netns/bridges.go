@@ -33,7 +33,7 @@ func bridges(c *linux.Rtnetlink) ([]int, error) {
 
 // hasManyBridges tells whether a namespace has more bridges than the kernel may remove with it.
 func hasManyBridges(namespace *os.File) (many bool) {
-	inNamespace(namespace, func(c *linux.Rtnetlink) error { //nolint:errcheck // then the kernel removes all
+	linux.InsideWith(int(namespace.Fd()), func(c *linux.Rtnetlink) error { //nolint:errcheck // then the kernel removes all
 		found, err := bridges(c)
 		many = len(found) > mostBridges
 		return err
@@ -44,7 +44,7 @@ func hasManyBridges(namespace *os.File) (many bool) {
 // removeBridges removes a namespace's bridges one by one, so that others have their turns at the kernel's lock in
 // between. Nothing runs in the namespace any more.
 func removeBridges(namespace *os.File) error {
-	return inNamespace(namespace, func(c *linux.Rtnetlink) error {
+	return linux.InsideWith(int(namespace.Fd()), func(c *linux.Rtnetlink) error {
 		found, err := bridges(c)
 		if err != nil {
 			return err
@@ -60,17 +60,6 @@ func removeBridges(namespace *os.File) error {
 			}
 		}
 		return err
-	})
-}
-
-func inNamespace(namespace *os.File, call func(c *linux.Rtnetlink) error) error {
-	return linux.Inside(int(namespace.Fd()), func() error {
-		c, err := linux.DialRtnetlink()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return call(c)
 	})
 }
 

@@ -99,7 +99,7 @@ func TestManyBridgesHoldNobodyUp(t *testing.T) {
 			}
 			defer namespace.Close()
 			left := func() (count int) {
-				if err := inNamespace(namespace, func(c *linux.Rtnetlink) error {
+				if err := linux.InsideWith(int(namespace.Fd()), func(c *linux.Rtnetlink) error {
 					found, err := bridges(c)
 					count = len(found)
 					return err

@@ -2,7 +2,6 @@ package netns
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -96,19 +95,8 @@ func inspect(c *linux.Rtnetlink, fresh bool, w *want, protocols []uint8) (*insid
 	return in, nil
 }
 
-// again repeats a dump that was disturbed by a change.
-func again(dump func() error) error {
-	var err error
-	for range 20 {
-		if err = dump(); !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return err
-}
-
 func (in *inside) readAddresses(c *linux.Rtnetlink) error {
-	err := again(func() error {
+	err := linux.Undisturbed(func() error {
 		clear(in.addresses)
 		var b linux.Batch
 		b.Request(unix.RTM_GETADDR, 0)
@@ -169,7 +157,7 @@ func (in *inside) readRoutes(c *linux.Rtnetlink, family, protocol uint8) error {
 		in.kernel = make(map[kernelRoute]bool, 16)
 	}
 	before := len(in.routes)
-	err := again(func() error {
+	err := linux.Undisturbed(func() error {
 		in.routes = in.routes[:before]
 		var b linux.Batch
 		b.Request(unix.RTM_GETROUTE, 0)

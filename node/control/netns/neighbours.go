@@ -85,7 +85,7 @@ func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
 	wanted := in.wantedNeighbours(w)
 	strays := 0
-	err := again(func() error {
+	err := linux.Undisturbed(func() error {
 		in.neighbours = make(map[neighbourKey]presentNeighbour, len(wanted))
 		strays = 0
 		var b linux.Batch

@@ -115,7 +115,7 @@ func (d *Driver) tellClearing(e *element, res *control.Result) {
 // run takes the strangers down, removes them one by one, so that others have their turns at the kernel's lock, and
 // notes what was done.
 func (c *clearing) run(ctx context.Context, namespace *os.File, w *want, wake func()) error {
-	return inNamespace(namespace, func(conn *linux.Rtnetlink) error {
+	return linux.InsideWith(int(namespace.Fd()), func(conn *linux.Rtnetlink) error {
 		links, err := readLinks(conn, w)
 		if err != nil {
 			return err

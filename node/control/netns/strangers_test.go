@@ -37,7 +37,7 @@ func TestStoppedBridgesHoldUpNobody(t *testing.T) {
 	defer namespace.Close()
 	left := func() (found []int, up bool) {
 		t.Helper()
-		if err := inNamespace(namespace, func(c *linux.Rtnetlink) error {
+		if err := linux.InsideWith(int(namespace.Fd()), func(c *linux.Rtnetlink) error {
 			found, err = bridges(c)
 			links, failed := readLinks(c, &want{})
 			for _, l := range links {

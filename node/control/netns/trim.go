@@ -145,7 +145,7 @@ func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
 	in := inside{links: links}
 	wanted := in.wantedNeighbours(w)
 	var others []neighbourKey
-	err = again(func() error {
+	err = linux.Undisturbed(func() error {
 		others = others[:0]
 		var b linux.Batch
 		b.Request(unix.RTM_GETNEIGH, 0)
@@ -230,7 +230,7 @@ func (n *census) askNeighbours() (int, error) {
 		}
 	}
 	sum := 0
-	err := again(func() error {
+	err := linux.Undisturbed(func() error {
 		sum = 0
 		var b linux.Batch
 		b.Request(unix.RTM_GETNEIGHTBL, 0)

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"runtime"
 
@@ -36,22 +35,10 @@ func readLinks(c *linux.Rtnetlink) (map[string]link, error) {
 
 // dumpLinks reads the devices of c's namespace. Where that is disturbed by a change it begins again.
 func dumpLinks(c *linux.Rtnetlink, begin func(), each func(p []byte)) error {
-	var err error
-	for range 20 {
+	err := linux.Undisturbed(func() error {
 		begin()
-		var b linux.Batch
-		b.Request(unix.RTM_GETLINK, 0)
-		b.Link(0, 0, 0)
-		err = c.Dump(&b, func(kind uint16, p []byte) error {
-			if kind == unix.RTM_NEWLINK && len(p) >= unix.SizeofIfInfomsg {
-				each(p)
-			}
-			return nil
-		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+		return c.Links(0, each)
+	})
 	if err != nil {
 		return fmt.Errorf("read its devices: %w", err)
 	}

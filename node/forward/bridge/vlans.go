@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -172,8 +171,7 @@ func (v *vlans) read(c *linux.Rtnetlink, bridge link) (map[int]members, error) {
 		return nil, nil
 	}
 	var all map[int]members
-	var err error
-	for range 20 {
+	err := linux.Undisturbed(func() error {
 		all = map[int]members{}
 		var b linux.Batch
 		b.Request(unix.RTM_GETLINK, 0)
@@ -181,16 +179,13 @@ func (v *vlans) read(c *linux.Rtnetlink, bridge link) (map[int]members, error) {
 		head[0] = unix.AF_BRIDGE
 		b.Raw(head)
 		b.Uint32(unix.IFLA_EXT_MASK, rtextFilterVLANs)
-		err = c.Dump(&b, func(kind uint16, p []byte) error {
+		return c.Dump(&b, func(kind uint16, p []byte) error {
 			if kind == unix.RTM_NEWLINK && len(p) >= unix.SizeofIfInfomsg {
 				all[int(int32(binary.NativeEndian.Uint32(p[4:])))] = parseMembers(p[unix.SizeofIfInfomsg:])
 			}
 			return nil
 		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the VLANs of its ports: %w", err)
 	}

@@ -2,7 +2,6 @@ package companion
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -76,20 +75,17 @@ func (r *Routes) audit(wanted func() (int, bool)) bool {
 
 // count counts what a dump tells.
 func (r *Routes) count(kind uint16, request []byte, counts func([]byte) bool) (n int, err error) {
-	for range 20 {
+	err = linux.Undisturbed(func() error {
 		n = 0
 		var b linux.Batch
 		b.Request(kind, 0)
 		b.Raw(request)
-		err = r.c.Dump(&b, func(_ uint16, p []byte) error {
+		return r.c.Dump(&b, func(_ uint16, p []byte) error {
 			if counts(p) {
 				n++
 			}
 			return nil
 		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+	})
 	return n, err
 }

@@ -530,12 +530,12 @@ func (r *Routes) sweep() {
 
 // objects lists the next-hop objects that are there.
 func (r *Routes) objects() (all []uint32, err error) {
-	for range 20 {
+	err = linux.Undisturbed(func() error {
 		all = all[:0]
 		var b linux.Batch
 		b.Request(unix.RTM_GETNEXTHOP, 0)
 		b.Raw(make([]byte, 8))
-		err = r.c.Dump(&b, func(kind uint16, p []byte) error {
+		return r.c.Dump(&b, func(kind uint16, p []byte) error {
 			if kind == unix.RTM_NEWNEXTHOP && len(p) >= 8 {
 				for kind, v := range linux.Attrs(p[8:]) {
 					if kind == nhaID && len(v) == 4 {
@@ -545,10 +545,7 @@ func (r *Routes) objects() (all []uint32, err error) {
 			}
 			return nil
 		})
-		if !errors.Is(err, linux.ErrDumpInterrupted) {
-			break
-		}
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list its next hops: %w", err)
 	}
