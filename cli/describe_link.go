@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -78,17 +79,19 @@ func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.Link
 	s.title("link "+l.Network+"/"+l.Link.Name, linkState(l))
 	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
 	s.line("Subnets", join(l.Link.Prefixes))
-	s.line("Addressing", string(l.Link.Addressing))
-	if every, missed, on := l.Link.BFD.Times(); on {
-		s.line("BFD", fmt.Sprintf("every %s, %d may be missed", every, missed))
-	}
 	s.line("Path", paths(l.Paths))
 	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
-	s.line("MTU", mtuText(linkMTU(l.Link)))
-	s.line("Bandwidth", bandwidth(l.Link.Bandwidth))
-	s.line("Delay", shortDuration(l.Link.Delay))
-	s.line("Jitter", shortDuration(l.Link.Jitter))
-	s.line("Loss", percent(l.Link.Loss))
+	said := l.Link
+	said.MTU, said.State = linkMTU(said), "" // the title has the state
+	words := map[string]string{"loss": percent(said.Loss)}
+	if every, missed, on := said.BFD.Times(); on {
+		words["bfd"] = fmt.Sprintf("every %s, %d may be missed", every, missed)
+	}
+	for _, k := range said.Keys() {
+		if !k.Zero(&said) {
+			s.line(titled(k.Name), cmp.Or(words[k.Name], k.Text(&said)))
+		}
+	}
 	t := table{head: []string{"END", "STATE", "DEVICE", ">SENT", ">RECEIVED", ">DROPPED"}}
 	for _, p := range l.Ports {
 		t.add(text(p.ID.Element+":"+p.ID.Interface), upDown(p.Up), text(p.Device),

@@ -53,8 +53,11 @@ func (s *sheet) limits(e *model.ElementView) {
 
 // titled is a key as descriptions show it.
 func titled(key string) string {
-	if key == "cpu" {
-		return "CPU"
+	switch key {
+	case "cpu", "mtu", "bfd", "vlan":
+		return strings.ToUpper(key)
+	case "vlans":
+		return "VLANs"
 	}
 	return strings.ToUpper(key[:1]) + key[1:]
 }

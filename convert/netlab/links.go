@@ -228,12 +228,7 @@ func (r *reader) shape(mtu, tc *lab.Node) *lab.Map {
 				r.notes.Add(p.Line, "the %s %q is not understood", p.Key, text)
 			}
 		case "loss":
-			text = strings.TrimSuffix(text, "%")
-			if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f <= 100 {
-				settings.Set("loss", lab.Raw(strconv.FormatFloat(f, 'f', -1, 64)+"%"))
-			} else {
-				r.notes.Add(p.Line, "the loss %q is no percentage", text)
-			}
+			r.notes.Loss(settings, p.Line, text)
 		case "rate": // in kbit/s
 			if n, err := strconv.ParseUint(text, 10, 32); err == nil && n >= 8 {
 				settings.Set("bandwidth", strconv.FormatUint(n, 10)+"kbit")

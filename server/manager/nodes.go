@@ -184,15 +184,20 @@ func (k *known) takeElements(n *node, list []model.ElementStatus, first bool) {
 				Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}
 	}
-	if len(n.elements) == len(list) {
+	keepOnly(n.elements, list, func(s model.ElementStatus) model.ID { return s.ID })
+}
+
+// keepOnly removes from known what is not in the list.
+func keepOnly[K comparable, V any](known map[K]V, list []V, id func(V) K) {
+	if len(known) == len(list) {
 		return
 	}
-	present := make(map[model.ID]struct{}, len(list))
-	for _, s := range list {
-		present[s.ID] = struct{}{}
+	present := make(map[K]struct{}, len(list))
+	for _, v := range list {
+		present[id(v)] = struct{}{}
 	}
-	maps.DeleteFunc(n.elements, func(id model.ID, _ model.ElementStatus) bool {
-		_, ok := present[id]
+	maps.DeleteFunc(known, func(k K, _ V) bool {
+		_, ok := present[k]
 		return !ok
 	})
 }
@@ -201,17 +206,7 @@ func takePorts(n *node, list []model.PortStatus) {
 	for _, p := range list {
 		n.ports[p.ID] = p
 	}
-	if len(n.ports) == len(list) {
-		return
-	}
-	present := make(map[model.PortID]struct{}, len(list))
-	for _, p := range list {
-		present[p.ID] = struct{}{}
-	}
-	maps.DeleteFunc(n.ports, func(id model.PortID, _ model.PortStatus) bool {
-		_, ok := present[id]
-		return !ok
-	})
+	keepOnly(n.ports, list, func(p model.PortStatus) model.PortID { return p.ID })
 }
 
 // Agent says on which node an element is, and how that node's agent is reached.

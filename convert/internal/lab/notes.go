@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -38,6 +39,16 @@ func (n *Notes) Rest(m *Node, what string, known ...string) {
 		if !slices.Contains(known, p.Key) {
 			n.Add(p.Line, "%s: %s is not carried over", what, p.Key)
 		}
+	}
+}
+
+// Loss sets the share of packets that a link loses, in percent.
+func (n *Notes) Loss(settings *Map, line int, text string) {
+	text = strings.TrimSuffix(text, "%")
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f <= 100 {
+		settings.Set("loss", Raw(strconv.FormatFloat(f, 'f', -1, 64)+"%"))
+	} else {
+		n.Add(line, "the loss %q is no percentage", text)
 	}
 }
 
