@@ -11,26 +11,22 @@ import (
 
 // Whoami asks who the manager takes this client for.
 func (c *Client) Whoami(ctx context.Context) (model.Whoami, error) {
-	var out model.Whoami
-	return out, c.do(ctx, http.MethodGet, path("whoami"), nil, nil, &out)
+	return ask[model.Whoami](ctx, c, http.MethodGet, path("whoami"), nil, nil)
 }
 
 // Tokens lists the tokens, without their secrets.
 func (c *Client) Tokens(ctx context.Context) ([]model.Token, error) {
-	var out []model.Token
-	return out, c.do(ctx, http.MethodGet, path("tokens"), nil, nil, &out)
+	return ask[[]model.Token](ctx, c, http.MethodGet, path("tokens"), nil, nil)
 }
 
 // CreateToken makes a token. Nobody can ask for its text again.
 func (c *Client) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
-	var out model.TokenResult
-	return out, c.do(ctx, http.MethodPost, path("tokens"), nil, request, &out)
+	return ask[model.TokenResult](ctx, c, http.MethodPost, path("tokens"), nil, request)
 }
 
 // RevokeToken makes a token useless.
 func (c *Client) RevokeToken(ctx context.Context, id string) (model.Token, error) {
-	var out model.Token
-	return out, c.do(ctx, http.MethodDelete, path("tokens", id), nil, nil, &out)
+	return ask[model.Token](ctx, c, http.MethodDelete, path("tokens", id), nil, nil)
 }
 
 // Authority returns the certificate of the instance's certificate authority, in PEM.
@@ -46,14 +42,12 @@ func (c *Client) Authority(ctx context.Context) ([]byte, error) {
 
 // Join makes this host a node.
 func (c *Client) Join(ctx context.Context, request model.JoinRequest) (model.JoinResult, error) {
-	var out model.JoinResult
-	return out, c.do(ctx, http.MethodPost, path("join"), nil, request, &out)
+	return ask[model.JoinResult](ctx, c, http.MethodPost, path("join"), nil, request)
 }
 
 // Renew gets the node a new certificate.
 func (c *Client) Renew(ctx context.Context, node string, request model.RenewRequest) (model.JoinResult, error) {
-	var out model.JoinResult
-	return out, c.do(ctx, http.MethodPost, path("nodes", node, "renew"), nil, request, &out)
+	return ask[model.JoinResult](ctx, c, http.MethodPost, path("nodes", node, "renew"), nil, request)
 }
 
 // RemoveNode ends a node's membership.

@@ -300,6 +300,12 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return c.within(ctx, method, path, query, in, out, c.most)
 }
 
+// ask is do for an answer of a type.
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any) (out T, err error) {
+	err = c.do(ctx, method, path, query, in, &out)
+	return out, err
+}
+
 // within is do, for an answer of so many bytes at most that may come from a program of somebody else's. Zero bounds
 // nothing.
 func (c *Client) within(ctx context.Context, method, path string, query url.Values, in, out any, most int64) error {

@@ -10,8 +10,7 @@ import (
 
 // Recover puts networks together again from what nodes were told to have.
 func (c *Client) Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error) {
-	var out model.RecoverResult
-	return out, c.do(ctx, http.MethodPost, path("recover"), nil, request, &out)
+	return ask[model.RecoverResult](ctx, c, http.MethodPost, path("recover"), nil, request)
 }
 
 // Backup copies a backup of everything that the instance cannot do without.
@@ -56,6 +55,5 @@ func (c *Client) RenewDisk(ctx context.Context, id model.ID) error {
 
 // Kept asks an agent what its node was told to have, as it is kept there.
 func (c *Client) Kept(ctx context.Context) (model.NodeState, error) {
-	var out model.NodeState
-	return out, c.do(ctx, http.MethodGet, path("kept"), nil, nil, &out)
+	return ask[model.NodeState](ctx, c, http.MethodGet, path("kept"), nil, nil)
 }

@@ -13,26 +13,22 @@ import (
 
 // Ping asks whether the manager is there and well.
 func (c *Client) Ping(ctx context.Context) (model.Pong, error) {
-	var out model.Pong
-	return out, c.do(ctx, http.MethodGet, path("ping"), nil, nil, &out)
+	return ask[model.Pong](ctx, c, http.MethodGet, path("ping"), nil, nil)
 }
 
 // Networks lists the networks by name.
 func (c *Client) Networks(ctx context.Context) ([]model.NetworkStatus, error) {
-	var out []model.NetworkStatus
-	return out, c.do(ctx, http.MethodGet, path("networks"), nil, nil, &out)
+	return ask[[]model.NetworkStatus](ctx, c, http.MethodGet, path("networks"), nil, nil)
 }
 
 // NetworkNames tells what the networks are called.
 func (c *Client) NetworkNames(ctx context.Context) (model.NameList, error) {
-	var out model.NameList
-	return out, c.do(ctx, http.MethodGet, path("names"), nil, nil, &out)
+	return ask[model.NameList](ctx, c, http.MethodGet, path("names"), nil, nil)
 }
 
 // Network returns everything that is stored of one network. IsNotFound tells that there is none of the name.
 func (c *Client) Network(ctx context.Context, name string) (model.Record, error) {
-	var out model.Record
-	return out, c.do(ctx, http.MethodGet, path("networks", name), nil, nil, &out)
+	return ask[model.Record](ctx, c, http.MethodGet, path("networks", name), nil, nil)
 }
 
 // Apply makes the network be like the document, whole: either all of it is accepted, stored and on its way to the
@@ -43,8 +39,7 @@ func (c *Client) Apply(ctx context.Context, network model.Network,
 	if options.Base != 0 {
 		q.Set("base", strconv.FormatInt(options.Base, 10))
 	}
-	var out model.ApplyResult
-	return out, c.do(ctx, http.MethodPut, path("networks", network.Name), q, network, &out)
+	return ask[model.ApplyResult](ctx, c, http.MethodPut, path("networks", network.Name), q, network)
 }
 
 // ApplyAll makes networks be like the documents, as Apply does: all of them, or – should one be refused – none. The
@@ -99,86 +94,73 @@ func nowQuery(now bool) url.Values {
 
 // Act starts, stops, restarts, suspends or resumes one element.
 func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error) {
-	var out model.ActionResult
-	return out, c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
-		model.ActionRequest{Action: action}, &out)
+	return ask[model.ActionResult](ctx, c, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+		model.ActionRequest{Action: action})
 }
 
 // Faults starts or stops a network's schedule of faults.
 func (c *Client) Faults(ctx context.Context, network string, action model.Action) (model.Record, error) {
-	var out model.Record
-	return out, c.do(ctx, http.MethodPost, path("networks", network, "faults"), nil,
-		model.FaultRequest{Action: action}, &out)
+	return ask[model.Record](ctx, c, http.MethodPost, path("networks", network, "faults"), nil,
+		model.FaultRequest{Action: action})
 }
 
 // Quarantine cuts an element's links, for a reason in words.
 func (c *Client) Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error) {
-	var out model.ActionResult
-	return out, c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
-		model.ActionRequest{Action: model.ActionQuarantine, Reason: reason}, &out)
+	return ask[model.ActionResult](ctx, c, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+		model.ActionRequest{Action: model.ActionQuarantine, Reason: reason})
 }
 
 // Policies lists what is done to elements of a network, or of all when it is empty, that attack.
 func (c *Client) Policies(ctx context.Context, network string) ([]model.PolicyView, error) {
-	var out []model.PolicyView
-	return out, c.do(ctx, http.MethodGet, path("policies"), ofNetwork(network), nil, &out)
+	return ask[[]model.PolicyView](ctx, c, http.MethodGet, path("policies"), ofNetwork(network), nil)
 }
 
 // SetPolicy sets an administrator's policy.
 func (c *Client) SetPolicy(ctx context.Context, network string,
 	request model.PolicyRequest) ([]model.PolicyView, error) {
-	var out []model.PolicyView
-	return out, c.do(ctx, http.MethodPatch, path("networks", network, "policy"), nil, request, &out)
+	return ask[[]model.PolicyView](ctx, c, http.MethodPatch, path("networks", network, "policy"), nil, request)
 }
 
 // Set changes fields of a network, or of one element or link of it: all, or none with all reasons.
 func (c *Client) Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error) {
-	var out model.SetResult
-	return out, c.do(ctx, http.MethodPatch, path("networks", network), nil, request, &out)
+	return ask[model.SetResult](ctx, c, http.MethodPatch, path("networks", network), nil, request)
 }
 
 // Quotas lists what owners and networks may have, and what they use.
 func (c *Client) Quotas(ctx context.Context) ([]model.QuotaStatus, error) {
-	var out []model.QuotaStatus
-	return out, c.do(ctx, http.MethodGet, path("quotas"), nil, nil, &out)
+	return ask[[]model.QuotaStatus](ctx, c, http.MethodGet, path("quotas"), nil, nil)
 }
 
 // SetQuota changes a quota.
 func (c *Client) SetQuota(ctx context.Context, kind model.QuotaKind, name string,
 	request model.QuotaRequest) (model.QuotaStatus, error) {
-	var out model.QuotaStatus
-	return out, c.do(ctx, http.MethodPatch, path("quotas", string(kind), name), nil, request, &out)
+	return ask[model.QuotaStatus](ctx, c, http.MethodPatch, path("quotas", string(kind), name), nil, request)
 }
 
 // Check probes what the network's document expects, and what the request asks for beside that. It returns when all is
 // well or the request's Wait has passed; the result tells which.
 func (c *Client) Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error) {
-	var out model.CheckResult
-	return out, c.do(ctx, http.MethodPost, path("networks", network, "check"), nil, request, &out)
+	return ask[model.CheckResult](ctx, c, http.MethodPost, path("networks", network, "check"), nil, request)
 }
 
 // Substrate returns the physical nodes and links.
 func (c *Client) Substrate(ctx context.Context) (model.Substrate, error) {
-	var out model.Substrate
-	return out, c.do(ctx, http.MethodGet, path("substrate"), nil, nil, &out)
+	return ask[model.Substrate](ctx, c, http.MethodGet, path("substrate"), nil, nil)
 }
 
 // Nodes lists the nodes by name.
 func (c *Client) Nodes(ctx context.Context) ([]model.NodeStatus, error) {
-	var out []model.NodeStatus
-	return out, c.do(ctx, http.MethodGet, path("nodes"), nil, nil, &out)
+	return ask[[]model.NodeStatus](ctx, c, http.MethodGet, path("nodes"), nil, nil)
 }
 
 // SubstrateLinks lists the links between the nodes with what was measured of them.
 func (c *Client) SubstrateLinks(ctx context.Context) ([]model.SubstrateLinkStatus, error) {
-	var out []model.SubstrateLinkStatus
-	return out, c.do(ctx, http.MethodGet, path("substrate", "links"), nil, nil, &out)
+	return ask[[]model.SubstrateLinkStatus](ctx, c, http.MethodGet, path("substrate", "links"), nil, nil)
 }
 
 // Node returns one node.
 func (c *Client) Node(ctx context.Context, name string) (model.NodeStatus, error) {
-	var out model.NodeStatus
-	return out, c.do(ctx, http.MethodGet, path("nodes", name), nil, nil, &out)
+	return ask[model.NodeStatus](ctx, c, http.MethodGet, path("nodes", name), nil, nil)
 }
 
 // Metrics copies the instance's metrics to w, in Prometheus's text format.
@@ -194,20 +176,17 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 
 // Elements lists the elements of one network, or of all when network is empty.
 func (c *Client) Elements(ctx context.Context, network string) ([]model.ElementView, error) {
-	var out []model.ElementView
-	return out, c.do(ctx, http.MethodGet, path("elements"), ofNetwork(network), nil, &out)
+	return ask[[]model.ElementView](ctx, c, http.MethodGet, path("elements"), ofNetwork(network), nil)
 }
 
 // Links lists the links of one network, or of all when network is empty.
 func (c *Client) Links(ctx context.Context, network string) ([]model.LinkStatus, error) {
-	var out []model.LinkStatus
-	return out, c.do(ctx, http.MethodGet, path("links"), ofNetwork(network), nil, &out)
+	return ask[[]model.LinkStatus](ctx, c, http.MethodGet, path("links"), ofNetwork(network), nil)
 }
 
 // Dump returns everything the manager knows of one network, or of all when network is empty.
 func (c *Client) Dump(ctx context.Context, network string) (model.Dump, error) {
-	var out model.Dump
-	return out, c.do(ctx, http.MethodGet, path("dump"), ofNetwork(network), nil, &out)
+	return ask[model.Dump](ctx, c, http.MethodGet, path("dump"), ofNetwork(network), nil)
 }
 
 func ofNetwork(network string) url.Values {
