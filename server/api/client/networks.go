@@ -94,7 +94,7 @@ func nowQuery(now bool) url.Values {
 
 // Act starts, stops, restarts, suspends or resumes one element.
 func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error) {
-	return ask[model.ActionResult](ctx, c, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+	return ask[model.ActionResult](ctx, c, http.MethodPost, element(id, "actions"), nil,
 		model.ActionRequest{Action: action})
 }
 
@@ -106,7 +106,7 @@ func (c *Client) Faults(ctx context.Context, network string, action model.Action
 
 // Quarantine cuts an element's links, for a reason in words.
 func (c *Client) Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error) {
-	return ask[model.ActionResult](ctx, c, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+	return ask[model.ActionResult](ctx, c, http.MethodPost, element(id, "actions"), nil,
 		model.ActionRequest{Action: model.ActionQuarantine, Reason: reason})
 }
 
