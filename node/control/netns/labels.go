@@ -106,7 +106,7 @@ func (l *presentLabel) is(w *wantLabel, in *inside) bool {
 
 // readLabels reads the routes of labels that bear the driver's mark.
 func (in *inside) readLabels(c *linux.Rtnetlink) error {
-	err := again(func() error {
+	err := linux.Undisturbed(func() error {
 		in.labels = in.labels[:0]
 		var b linux.Batch
 		b.Request(unix.RTM_GETROUTE, 0)
