@@ -27,6 +27,7 @@ const (
 	manifestName = "manifest.json"
 	documentName = "network.yaml"
 	elementsDir  = "elements/"
+	givenDir     = "files/" // what the network puts into elements, and is too large for its document
 	treeSuffix   = ".tar"
 
 	maxManifest = 4 << 20
@@ -39,7 +40,8 @@ type Manifest struct {
 	Network string    `json:"network"`
 	Made    time.Time `json:"made"`
 	By      string    `json:"by"` // the version of polyplane
-	// Parts are what follows, in its order: the document, then the trees of elements.
+	// Parts are what follows, in its order: the document, then large files that it names by their digests, and the
+	// trees of elements.
 	Parts []Part `json:"parts"`
 }
 
@@ -64,6 +66,30 @@ func (p *Part) element() string {
 		return ""
 	}
 	return name
+}
+
+// given are the digits by which the document names these files; empty where they are none.
+func (p *Part) given() string {
+	name, is := strings.CutPrefix(p.Name, givenDir)
+	name, ended := strings.CutSuffix(name, treeSuffix)
+	if !is || !ended || len(name) != 64 || strings.Trim(name, "0123456789abcdef") != "" {
+		return ""
+	}
+	return name
+}
+
+// MaxGiven is how long a part of large files is at most, in bytes: their names are in it.
+const MaxGiven = int64(model.MaxTree) + model.MaxTreeFiles*4096
+
+// GivenOf makes a part of files that the document names by their digits. Whoever takes them from an archive verifies
+// them.
+func GivenOf(digits string, content io.ReaderAt, size int64) (Content, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.NewSectionReader(content, 0, size)); err != nil {
+		return Content{}, err
+	}
+	return Content{Part{givenDir + digits + treeSuffix, size, hex.EncodeToString(sum.Sum(nil))},
+		func() io.Reader { return io.NewSectionReader(content, 0, size) }}, nil
 }
 
 // Document makes a part of a network's document.
@@ -137,6 +163,16 @@ type Archive struct {
 	Manifest Manifest
 	Document []byte
 	trees    map[string]*io.SectionReader // by element
+	given    map[string]*io.SectionReader // by digits
+}
+
+// Given are files that the document names by these digits, and their length; nil where the archive has none.
+func (a *Archive) Given(digits string) (io.Reader, int64) {
+	t := a.given[digits]
+	if t == nil {
+		return nil, 0
+	}
+	return io.NewSectionReader(t, 0, t.Size()), t.Size()
 }
 
 // Elements are those that have files in the archive, sorted.
@@ -178,7 +214,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is no archive of a network: %w", err)
 	}
-	a := &Archive{trees: map[string]*io.SectionReader{}}
+	a := &Archive{trees: map[string]*io.SectionReader{}, given: map[string]*io.SectionReader{}}
 	text, err := io.ReadAll(t)
 	if err != nil {
 		return nil, whole(err)
@@ -215,6 +251,9 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 			if err == nil {
 				_, err = io.Copy(io.Discard, part)
 			}
+		} else if digits := p.given(); digits != "" {
+			a.given[digits] = io.NewSectionReader(r, at+512, p.Size)
+			_, err = io.Copy(io.Discard, part)
 		} else {
 			a.Document, err = io.ReadAll(part)
 		}
@@ -245,6 +284,8 @@ func (m *Manifest) check() error {
 		switch {
 		case i == 0:
 			most = maxDocument
+		case p.given() != "":
+			most = MaxGiven
 		case p.element() == "":
 			return fmt.Errorf("its manifest has a part %.200q, which no network has", p.Name)
 		}

@@ -46,6 +46,7 @@ type Lister interface {
 type Imager interface {
 	Images(ctx context.Context) ([]model.Image, error)
 	NameImage(ctx context.Context, id, name string) (model.Image, error)
+	KeptTree(ctx context.Context, id string) (io.ReadCloser, error)
 	PutImage(ctx context.Context, id, name string, size int64, content io.Reader) (model.Image, error)
 	RemoveImage(ctx context.Context, of string) (model.Image, error)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/archive"
+	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/spec"
 )
@@ -24,7 +25,7 @@ func (c *CLI) exportCommand() *cobra.Command {
 		Long: `Write a network with everything in it into one archive, which import takes, here or elsewhere.
 
 The archive is a tar: a manifest with the size and the SHA-256 of everything else, the network as save --running prints
-it, and for each element a tar of the regular files that were made or changed inside, with their modes, owners and
+it, the large files that it puts into elements, and for each element a tar of the regular files that were made or changed inside, with their modes, owners and
 times. Links, devices, empty directories, logs and temporary files are not taken along. If an element cannot be asked,
 or a router does not say what it runs with, nothing is written, unless --partial is given. An element may have 10,000
 files and 60 MiB.`,
@@ -71,6 +72,14 @@ func (c *CLI) export(ctx context.Context, cl Client, record model.Record, out st
 	}
 	defer spool.Close()
 	parts := []archive.Content{archive.Document(text)}
+	for _, id := range treesOf(&record.Network) {
+		part, spool, err := archivedTree(ctx, cl, id)
+		if err != nil {
+			return wrap(ctx, cl, fmt.Errorf("the files %s that it is given: %w", image.Digest(id).Short(), err), ref{})
+		}
+		defer spool.Close()
+		parts = append(parts, part)
+	}
 	with := 0
 	for _, e := range record.Network.Elements {
 		id := model.ID{Network: record.Network.Name, Element: e.Name}

@@ -69,6 +69,7 @@ type fake struct {
 	traced    map[string]model.Trace
 	running   map[string]model.Running // by element
 	trees     map[string][]byte        // likewise
+	keptTrees map[string][]byte        // by ID
 	unpacked  map[model.ID][]byte
 	kept      []string
 	full      string        // the element whose disk is full
@@ -302,15 +303,32 @@ func (f *fake) Images(context.Context) ([]model.Image, error) { return f.images,
 func (f *fake) NameImage(_ context.Context, id, name string) (model.Image, error) {
 	for i := range f.images {
 		if f.images[i].ID == id {
-			f.images[i].Names = append(f.images[i].Names, name)
+			if name != "" {
+				f.images[i].Names = append(f.images[i].Names, name)
+			}
 			return f.images[i], nil
 		}
 	}
 	return model.Image{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no image"}
 }
 
+func (f *fake) KeptTree(_ context.Context, id string) (io.ReadCloser, error) {
+	data, ok := f.keptTrees[id]
+	if !ok {
+		return nil, &client.Error{Status: http.StatusNotFound, Detail: "there is no tree"}
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
 func (f *fake) PutImage(_ context.Context, id, name string, size int64, r io.Reader) (model.Image, error) {
-	n, err := io.Copy(io.Discard, r)
+	data, err := io.ReadAll(r)
+	n := int64(len(data))
+	if name == "" {
+		if f.keptTrees == nil {
+			f.keptTrees = map[string][]byte{}
+		}
+		f.keptTrees[id] = data
+	}
 	if err == nil && n != size {
 		err = fmt.Errorf("%d bytes were sent, and %d announced", n, size)
 	}

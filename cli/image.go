@@ -26,6 +26,8 @@ func (c *CLI) imageCommand() *cobra.Command {
 		Long: `Images that hosts and routers are made from (` + "`image:`" + ` in a file). The manager keeps them, and sends each
 once to every node that needs it, joined ones included. There it is unpacked once, read-only, for all
 elements. What nobody uses any more goes from a node after ten minutes, and stays with the manager.
+Large files that networks put into elements (` + "`files:`" + `) are in the list, too. They have no name, and go an
+hour after the last network that used them.
 
 Who is an owner has images of the own; those of administrators are everybody's. A quota bounds them
 (` + "`polyplane quota owner/NAME images=5GiB`" + `).`,
@@ -128,6 +130,9 @@ func (c *CLI) imageList() *cobra.Command {
 				names := i.Names
 				if len(names) == 0 {
 					names = []string{"-"}
+				}
+				if i.Tree {
+					names = []string{"(files)"}
 				}
 				for _, name := range names {
 					owner := i.Owner
@@ -305,6 +310,9 @@ func placeImages(n *model.Network, file string) error {
 // bringImages finds out which images networks name by files, and brings what the manager does not have. Without send it
 // only finds out.
 func (c *CLI) bringImages(ctx context.Context, cl Client, networks []model.Network, send bool) error {
+	if err := c.bringTrees(ctx, cl, networks, send); err != nil {
+		return err
+	}
 	var names []string
 	for i := range networks {
 		for k := range networks[i].Elements {

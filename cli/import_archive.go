@@ -135,6 +135,9 @@ func (c *CLI) importNetwork(ctx context.Context, cl Client, a *archive.Archive, 
 			net.Name = refs.user + "/" + net.Name
 		}
 	}
+	if err := c.bringArchived(ctx, cl, a, &net); err != nil {
+		return err
+	}
 	made, err := cl.ApplyAll(ctx, []model.Document{{Network: net, Base: model.BaseNew}},
 		model.ApplyOptions{Owner: c.User(), Provisional: true})
 	if err != nil {

@@ -87,6 +87,8 @@ type Layer struct {
 type Config struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
+	// Kind is what it is where it is no image that elements are made from (files.go).
+	Kind string `json:"polyplane,omitempty"`
 	// Config is what it has run where nothing else is said.
 	Config model.ImageRun `json:"config"`
 	RootFS struct {

@@ -296,8 +296,19 @@ func isSparse(h *tar.Header) bool {
 
 // Verify reads all of an image, and proves that it is what its ID says and can be unpacked.
 func (i *Image) Verify(ctx context.Context) (c Counts, err error) {
+	if err := i.checkFiles(); err != nil {
+		return c, err
+	}
 	for k := range i.Layers {
-		gone, err := i.Layers[k].scan(ctx, &c, func(entry, io.Reader) error { return nil })
+		gone, err := i.Layers[k].scan(ctx, &c, func(e entry, _ io.Reader) error {
+			if i.IsFiles() {
+				return c.checkGiven(&e)
+			}
+			return nil
+		})
+		if err == nil && i.IsFiles() && len(gone)+c.LeftOut > 0 {
+			err = errRemoves
+		}
 		if err != nil {
 			return c, fmt.Errorf("layer %d of %d: %w", k+1, len(i.Layers), err)
 		}

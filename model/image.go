@@ -61,11 +61,13 @@ type Image struct {
 	Names []string `json:"names,omitempty" doc:"What its owner calls it."`
 	Owner string   `json:"owner,omitempty"`
 	// Size is how much it takes as it is kept, Unpacked how much its files have on each node.
-	Size     Bytes     `json:"size"`
-	Unpacked Bytes     `json:"unpacked"`
-	Files    int       `json:"files"`
-	LeftOut  int       `json:"leftOut,omitempty" doc:"How many devices, pipes and sockets in it are not unpacked."`
-	Added    time.Time `json:"added"`
+	Size     Bytes `json:"size"`
+	Unpacked Bytes `json:"unpacked"`
+	Files    int   `json:"files"`
+	LeftOut  int   `json:"leftOut,omitempty" doc:"How many devices, pipes and sockets in it are not unpacked."`
+	// Tree tells that it is what networks put into elements (files), of which no element is made. It has no names.
+	Tree  bool      `json:"tree,omitempty" doc:"It is files that are put into elements, and no element is made from it."`
+	Added time.Time `json:"added"`
 	// Architecture is what it was built for, in Go's words.
 	Architecture string `json:"architecture,omitempty"`
 	// Run is what it runs by itself.

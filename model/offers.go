@@ -18,6 +18,7 @@ const (
 	FeatureFiles    Feature = "files"    // that are put into elements
 	FeatureRoutes   Feature = "routes"   // of elements, which planes of forwarding can follow
 	FeatureEnter    Feature = "enter"    // elements' network namespaces, by planes of forwarding
+	FeatureTrees    Feature = "trees"    // files that are put into them, and are kept apart from the document
 	FeatureImage    Feature = "image"    // that elements are made from
 	FeatureVRRP     Feature = "vrrp"     // by routers
 	FeatureVLANs    Feature = "vlans"    // at switches' ports, and interfaces of routers and hosts for them
@@ -192,6 +193,9 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if len(e.Contents) > 0 {
 			ask(e.Control.Feature(), FeatureFiles)
+		}
+		if e.HasTrees() {
+			ask(e.Control.Feature(), FeatureTrees)
 		}
 		if e.Image != "" {
 			ask(e.Control.Feature(), FeatureImage)

@@ -33,10 +33,38 @@ type Service struct {
 	Contents map[string]File `json:"contents,omitempty" key:"files"`
 }
 
-// File is one that is put into an element: text, or any bytes.
+// ImageIDs are the IDs of what the manager keeps for it: its image, and its trees.
+func (s *Service) ImageIDs() (ids []string) {
+	if _, id := SplitImage(s.Image); id != "" {
+		ids = append(ids, id)
+	}
+	for _, f := range s.Contents {
+		if IsImageID(f.Tree) {
+			ids = append(ids, f.Tree)
+		}
+	}
+	return ids
+}
+
+// HasTrees tells whether something is put into it that is too large for the document.
+func (s *Service) HasTrees() bool {
+	for _, f := range s.Contents {
+		if f.Tree != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// File is what is put into an element at a path: a file with text or any bytes, or a tree.
 type File struct {
 	Text   string `json:"text,omitempty"`
 	Base64 []byte `json:"base64,omitempty"`
+	// Tree is the ID of a file or a directory that is too large for a network's document, and which the manager keeps
+	// as it keeps images. Where a file of the network was just read, it is still the whole path where that is. Size is
+	// how many bytes it has. Its files have their own modes.
+	Tree string `json:"tree,omitempty"`
+	Size Bytes  `json:"size,omitempty"`
 	// Mode are its permissions in octal digits, like 0755; DefaultFileMode when empty.
 	Mode string `json:"mode,omitempty"`
 }
@@ -72,6 +100,9 @@ func (f File) Perm() (perm fs.FileMode, ok bool) {
 
 // String says how large it is.
 func (f File) String() string {
+	if f.Tree != "" {
+		return fmt.Sprintf("a tree of %s, %s", f.Size.Rounded(), ShortImage(f.Tree))
+	}
 	return fmt.Sprintf("%s, mode %s", Bytes(len(f.Content())).Rounded(), cmp.Or(f.Mode, DefaultFileMode))
 }
 
@@ -129,7 +160,7 @@ func (s *Service) Size() int {
 		n += len(s.Ready.Command)
 	}
 	for path, f := range s.Contents {
-		n += sizeOfOther/2 + len(path) + len(f.Text) + (len(f.Base64)+2)/3*4
+		n += sizeOfOther/2 + len(path) + len(f.Tree) + len(f.Text) + (len(f.Base64)+2)/3*4
 	}
 	return n
 }
@@ -143,7 +174,10 @@ const (
 	MaxContents    = 512 // files that are put into it
 	MaxFilePath    = 1024
 	MaxFileDepth   = 64      // names in a path
-	MaxContentSize = 4 << 20 // bytes of one of them
+	MaxContentSize = 4 << 20 // bytes of one of them, and of a directory, that stand in the document
+	// A larger file or directory is a tree.
+	MaxTree      = Bytes(1 << 30)
+	MaxTreeFiles = 20_000
 	// MinTmpfs is the smallest file system in memory: a page.
 	MinTmpfs = Bytes(4 << 10)
 )

@@ -57,6 +57,9 @@ func (ps *problems) checkContents(i int) {
 		case inMemory >= 0:
 			ps.element(i, field, "files: %s would be hidden by the file system in memory at %s (tmpfs)", shown,
 				memory[inMemory])
+		case above != "" && e.Contents[above].Tree != "":
+			ps.element(i, field, "files: all that is at %s is large, and is kept as a whole, so that %s cannot be in "+
+				"it; put it elsewhere, or into the directory that is named for %s", above, shown, above)
 		case above != "":
 			ps.element(i, field, "files: %s is a file, so that %s cannot be in it", above, shown)
 		case e.RunsRouting() && slices.ContainsFunc(model.ConfigFiles(e.Software), isConfigAt(e.Software, at)):
@@ -66,11 +69,56 @@ func (ps *problems) checkContents(i int) {
 			ps.element(i, field, "files: %s has text and base64; it takes one of them", shown)
 		case !utf8.ValidString(f.Text) || strings.Contains(f.Text, "\x00"):
 			ps.element(i, field, "files: the text of %s is not UTF-8 text; write it in base64", shown)
+		case f.Tree != "" && (f.Text != "" || len(f.Base64) > 0):
+			ps.element(i, field, "files: %s has a tree, and text or base64; it takes one of them", shown)
+		case f.Tree != "" && !model.IsImageID(f.Tree) && !path.IsAbs(f.Tree):
+			ps.element(i, field, "files: the tree %q of %s is no ID of files (sha256:…)",
+				model.Shorten(f.Tree, model.MaxName), shown)
+		case f.Tree != "" && f.Size > model.MaxTree:
+			ps.element(i, field, "files: %s has %s; what is put into elements at a path has %s at most", shown,
+				f.Size.Rounded(), model.MaxTree)
+		case f.Tree != "" && ps.within(i, at) != "":
+			ps.element(i, field, "files: all that is at %s is large, and is kept as a whole; this cannot be where %s "+
+				"is, which is polyplane's, the machine's or in memory: name the directories in it one by one", shown,
+				ps.within(i, at))
 		case !mode:
 			ps.element(i, field, "files: the mode %q of %s is not like 0644 or 0755: three octal digits, with a zero "+
 				"before them or not", model.Shorten(f.Mode, model.MaxName), shown)
 		}
 	}
+	ps.checkTrees(i)
+}
+
+// checkTrees checks that an element's disk has room for what is too large for the document.
+func (ps *problems) checkTrees(i int) {
+	e := &ps.net.Elements[i]
+	var size model.Bytes
+	for _, f := range e.Contents {
+		if f.Tree != "" && f.Size <= model.MaxTree {
+			size += f.Size
+		}
+	}
+	if disk := e.Limits().Disk; size > disk-disk/16 {
+		ps.element(i, "files", "its files have %s, and its disk of %s has no room for them: say disk: %s",
+			size.Rounded(), disk, (size + size/8 + (64 << 20)).Rounded())
+	}
+}
+
+// within is a path below one where no tree can be, since something that is not the tree's is there; empty where there
+// is none.
+func (ps *problems) within(i int, at string) string {
+	e := &ps.net.Elements[i]
+	others := slices.Concat(given, givenInImages, slices.Sorted(maps.Keys(e.Tmpfs)), []string{"/etc/hostname",
+		"/etc/hosts", "/etc/resolv.conf", "/etc/passwd", "/etc/group"})
+	if e.RunsRouting() {
+		others = append(others, "/etc/"+string(e.Software))
+	}
+	for _, other := range others {
+		if other == at || strings.HasPrefix(other, at+"/") {
+			return other
+		}
+	}
+	return ""
 }
 
 // isConfigAt returns whether a file of the software's configuration, by its name, is at a path.

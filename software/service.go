@@ -104,7 +104,8 @@ func contents(all map[string]model.File) []File {
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		f := all[path]
 		perm, _ := f.Perm()
-		files = append(files, File{Path: path, Content: f.Content(), Mode: perm, Owner: "root", Group: "root"})
+		files = append(files, File{Path: path, Content: f.Content(), Tree: f.Tree, Mode: perm, Owner: "root",
+			Group: "root"})
 	}
 	return files
 }
@@ -113,6 +114,9 @@ func hashOfContents(all map[string]model.File) string {
 	sum := sha256.New()
 	for _, f := range contents(all) {
 		fmt.Fprintf(sum, "%q %o %d\n%s", f.Path, f.Mode, len(f.Content), f.Content)
+		if f.Tree != "" {
+			fmt.Fprintf(sum, "tree %s\n", f.Tree)
+		}
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

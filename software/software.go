@@ -57,8 +57,11 @@ type Dir struct {
 
 // File is a file inside an element. Owner and Group are names of the element's own user database ("root", "frr").
 type File struct {
-	Path         string
-	Content      string
+	Path    string
+	Content string
+	// Tree is the ID of what is put there instead of a file with this content: a file or a directory that is kept as
+	// images are. Its files have their own modes.
+	Tree         string
 	Mode         fs.FileMode
 	Owner, Group string
 }

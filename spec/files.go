@@ -72,7 +72,7 @@ func (b *builder) contents(of string, files form.Files) map[string]model.File {
 // content is what one entry puts into an element.
 func (b *builder) content(of string, item *form.Item[form.File]) (map[string]model.File, error) {
 	f, said := &item.Value, 0
-	for _, is := range []bool{f.File != "", f.Text != nil, f.Base64 != nil} {
+	for _, is := range []bool{f.File != "", f.Text != nil, f.Base64 != nil, f.Tree != ""} {
 		if is {
 			said++
 		}
@@ -80,6 +80,20 @@ func (b *builder) content(of string, item *form.Item[form.File]) (map[string]mod
 	switch {
 	case said != 1:
 		return nil, fmt.Errorf("it takes one of file, text and base64")
+	case f.Tree != "" && (!model.IsImageID(f.Tree) || f.Mode != ""):
+		return nil, fmt.Errorf("tree is the ID of files that the manager has, as `save` writes it (sha256:…), and " +
+			"they have their own modes; write the path of a file or a directory")
+	case f.Tree != "":
+		var size model.Bytes
+		if f.Size != "" {
+			var err error
+			if size, err = model.ParseBytes(f.Size); err != nil {
+				return nil, fmt.Errorf("size: %w", err)
+			}
+		}
+		return map[string]model.File{item.Name: {Tree: f.Tree, Size: size}}, nil
+	case f.Size != "":
+		return nil, fmt.Errorf("size is only said of a tree")
 	case f.Text != nil:
 		return map[string]model.File{item.Name: model.FileOf([]byte(*f.Text), f.Mode)}, nil
 	case f.Base64 != nil:
@@ -109,6 +123,10 @@ func (b *builder) content(of string, item *form.Item[form.File]) (map[string]mod
 	}
 	all := make(map[string]model.File, len(files))
 	for i := range files {
+		if files[i].Tree != "" {
+			all[item.Name] = model.File{Tree: files[i].Tree, Size: model.Bytes(files[i].Size), Mode: f.Mode}
+			continue
+		}
 		mode := f.Mode
 		if mode == "" {
 			mode = fmt.Sprintf("%04o", files[i].Perm)
@@ -125,6 +143,13 @@ func (b *builder) content(of string, item *form.Item[form.File]) (map[string]mod
 // putContents writes the files that are put into an element.
 func putContents(n *yamlNode, all map[string]model.File) {
 	putByName(n, "files", all, func(f model.File) (of yamlNode) {
+		if f.Tree != "" {
+			of.set("tree", f.Tree)
+			if f.Size != 0 {
+				of.put("size", num(f.Size))
+			}
+			return of
+		}
 		if data := f.Content(); len(f.Base64) > 0 || len(data) > longestText || strings.Contains(data, "\r") {
 			of.put("base64", scalar(inLines(data)))
 		} else {

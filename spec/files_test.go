@@ -2,6 +2,8 @@ package spec
 
 import (
 	"encoding/base64"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -81,15 +83,72 @@ links: [h1 -- r, h2 -- r]
 	}
 }
 
+// What is too large for a network's document is only named there, and read by whoever sends it.
+func TestLargeFiles(t *testing.T) {
+	dir := lay(t, map[string]string{"www/a": "a", "www/sub/b": "", "www/link->a": "", "image": ""})
+	for name, size := range map[string]int64{"www/sub/b": 5 << 20, "image": 6 << 20} {
+		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := "network: lab\nhosts:\n  h: {files: {/srv/www: www, /srv/i: {file: image, mode: 0600}, /etc/motd: {text: a}}}\n"
+	nets, err := Parse(filepath.Join(dir, "lab.yaml"), []byte(text), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	www, image := filepath.Join(dir, "www"), filepath.Join(dir, "image")
+	contents := nets[0].Elements[0].Contents
+	if want := (map[string]model.File{"/srv/www": {Tree: www, Size: 5<<20 + 2}, "/srv/i": {Tree: image, Size: 6 << 20,
+		Mode: "0600"}, "/etc/motd": {Text: "a"}}); !reflect.DeepEqual(contents, want) {
+		t.Fatalf("it has\n%+v, want\n%+v", contents, want)
+	}
+	told := ""
+	for _, at := range []string{"/srv/i", "/srv/www"} {
+		files, closeAll, err := LargeFiles(contents[at])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			r, err := f.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, r)
+			if r.Close(); err != nil || n != f.Size {
+				t.Errorf("%s has %d bytes, and was said to have %d: %v", f.Path, n, f.Size, err)
+			}
+			told += fmt.Sprintf("%s %d %o\n", f.Path, f.Size, f.Perm)
+		}
+		if err := closeAll(); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := " 6291456 600\na 1 644\nlink 1 644\nsub/b 5242880 644\n"; told != want {
+		t.Errorf("the files are\n%s, want\n%s", told, want)
+	}
+
+	// What the manager has is written, and read again.
+	id := "sha256:" + strings.Repeat("ab", 32)
+	contents["/srv/www"], contents["/srv/i"] = model.File{Tree: id, Size: 5<<20 + 2}, model.File{Tree: id}
+	saved, err := Format(nets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse("lab.yaml", saved, Options{})
+	if err != nil || !reflect.DeepEqual(again[0].Elements[0].Contents, contents) {
+		t.Errorf("saved:\n%s\nread again: %+v, %v", saved, again, err)
+	}
+}
+
 // What cannot be put into an element is refused, with the reason, at its place in the file.
 func TestFilesThatAreRefused(t *testing.T) {
 	dir := lay(t, map[string]string{"ok": "ok", "out/passwd->/etc/passwd": "", "up/x->../../ok": "", "gone/x->nothing": "",
 		"looped/x->x": "", "dirs/a/f": "", "dirs/b->a": "", "pipe/ok": "", "none/": "", "large": "", "tree/a": "",
-		"tree/b": "", "tree/c/d": ""})
+		"tree/b": "", "tree/c/d": "", "odd/.wh.x": "", "odd/y": ""})
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe", "p"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, size := range map[string]int64{"large": 5 << 20, "tree/a": 2 << 30, "tree/c/d": 512 << 20} {
+	for name, size := range map[string]int64{"large": 5 << 20, "tree/a": 2 << 30, "tree/c/d": 512 << 20, "odd/y": 5 << 20} {
 		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
 			t.Fatal(err)
 		}
@@ -104,40 +163,46 @@ func TestFilesThatAreRefused(t *testing.T) {
 		}
 	}
 	for files, want := range map[string]string{
-		"{/srv: missing}":                          "missing: no such file or directory; paths are relative to the file that names them",
-		"{/srv: none}":                             "none has no files",
-		"{/srv: out}":                              "passwd is a link that leads to no file in",
-		"{/srv: up}":                               "is a link that leads to no file in",
-		"{/srv: gone}":                             "is a link that leads to no file in",
-		"{/srv: looped}":                           "is a link that leads to no file in",
-		"{/srv: dirs}":                             "dirs/b is a link to a directory; links to files are followed",
-		"{/srv: pipe}":                             "pipe/p is a pipe; regular files and directories are taken",
-		"{/srv: pipe/p}":                           "pipe/p is a pipe; a regular file or a directory is expected",
-		"{/srv: /dev/null}":                        "/dev/null is a device; a regular file or a directory is expected",
-		"{/srv: large}":                            "large has 5MiB; a file that is put into elements has 4MiB at most: copy it into the element once",
-		"{/srv: tree}":                             "has 2.5GiB in 3 files; an element is given 512 files at most, and a network's files have 16MiB",
-		"{/srv: many}":                             "has 0B in 513 files; an element is given 512 files at most",
-		"4096":                                     "how many files its processes may have open is said by open-files: 4096",
-		"{/etc/x: }":                               "/etc/x of files of host h is given nothing; write the path of a file or a directory, or {text: TEXT}",
-		"{/etc/x: {mode: 0644}}":                   "it takes one of file, text and base64",
-		"{/etc/x: {text: a, file: ok}}":            "it takes one of file, text and base64",
-		"{/etc/x: {base64: '*'}}":                  "base64: illegal base64 data",
-		"{/etc/x: {text: a, mode: 8}}":             `the mode "8" of /etc/x is not like 0644 or 0755`,
-		"{/etc/x: {text: a, mode: 4755}}":          `the mode "4755" of /etc/x is not like 0644 or 0755`,
-		"{/etc/x: \"one\\ntwo\"}":                  "is the path of a file, and this is text; write {text: TEXT}",
-		"{etc/x: ok}":                              `"etc/x" is not a whole path`,
-		"{/etc/../root/x: ok}":                     "is not a whole path in its shortest form",
-		"{/: ok}":                                  `"/" is not a whole path`,
-		"{/usr/bin/sh: ok}":                        "/usr/bin/sh cannot be put there",
-		"{/run/x: ok}":                             "/run/x cannot be put there",
-		"{/etc/ssl/certs/x: ok}":                   "/etc/ssl/certs/x cannot be put there",
-		"{/etc/polyplane/service: ok}":             "/etc/polyplane/service cannot be put there",
-		"{/data/x: ok}":                            "would be hidden by the file system in memory at /data",
-		"{/a: ok, /a/b: ok}":                       "/a is a file, so that /a/b cannot be in it",
-		"{/etc/hostname: ok}":                      "has the element's name",
-		"{\"/etc/a\\tb\": ok}":                     "is no path that a file can be at",
-		"{/etc/x.polyplane-new: ok}":               "has a name as polyplane gives them to files",
-		"{/" + strings.Repeat("a/", 64) + "x: ok}": "in at most 64 names of at most 223 bytes",
+		"{/srv: missing}":                             "missing: no such file or directory; paths are relative to the file that names them",
+		"{/srv: none}":                                "none has no files",
+		"{/srv: out}":                                 "passwd is a link that leads to no file in",
+		"{/srv: up}":                                  "is a link that leads to no file in",
+		"{/srv: gone}":                                "is a link that leads to no file in",
+		"{/srv: looped}":                              "is a link that leads to no file in",
+		"{/srv: dirs}":                                "dirs/b is a link to a directory; links to files are followed",
+		"{/srv: pipe}":                                "pipe/p is a pipe; regular files and directories are taken",
+		"{/srv: pipe/p}":                              "pipe/p is a pipe; a regular file or a directory is expected",
+		"{/srv: /dev/null}":                           "/dev/null is a device; a regular file or a directory is expected",
+		"{/srv: tree}":                                "has 2560 MiB in 3 files; what is put into elements at a path has 1024 MiB in 20000 files at most",
+		"{/srv: tree/a}":                              "a has 2048 MiB in 1 file; what is put into elements at a path has 1024 MiB in 20000 files at most",
+		"{/etc: many}":                                "this cannot be where /etc/polyplane is",
+		"{/srv: large, /srv/x: ok}":                   "all that is at /srv is large, and is kept as a whole, so that /srv/x cannot be in it",
+		"{/srv: odd}":                                 "call it otherwise",
+		"{/srv: tree/c/d}":                            "its files have 512MiB, and its disk of 256MiB has no room for them: say disk: 640MiB",
+		"{/srv: {tree: sha256:1}}":                    "tree is the ID of files that the manager has",
+		"{/srv: {tree: /etc/shadow}}":                 "tree is the ID of files that the manager has",
+		"{/srv: {text: a, size: 1}}":                  "size is only said of a tree",
+		"4096":                                        "how many files its processes may have open is said by open-files: 4096",
+		"{/etc/x: }":                                  "/etc/x of files of host h is given nothing; write the path of a file or a directory, or {text: TEXT}",
+		"{/etc/x: {mode: 0644}}":                      "it takes one of file, text and base64",
+		"{/etc/x: {text: a, file: ok}}":               "it takes one of file, text and base64",
+		"{/etc/x: {base64: '*'}}":                     "base64: illegal base64 data",
+		"{/etc/x: {text: a, mode: 8}}":                `the mode "8" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: {text: a, mode: 4755}}":             `the mode "4755" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: \"one\\ntwo\"}":                     "is the path of a file, and this is text; write {text: TEXT}",
+		"{etc/x: ok}":                                 `"etc/x" is not a whole path`,
+		"{/etc/../root/x: ok}":                        "is not a whole path in its shortest form",
+		"{/: ok}":                                     `"/" is not a whole path`,
+		"{/usr/bin/sh: ok}":                           "/usr/bin/sh cannot be put there",
+		"{/run/x: ok}":                                "/run/x cannot be put there",
+		"{/etc/ssl/certs/x: ok}":                      "/etc/ssl/certs/x cannot be put there",
+		"{/etc/polyplane/service: ok}":                "/etc/polyplane/service cannot be put there",
+		"{/data/x: ok}":                               "would be hidden by the file system in memory at /data",
+		"{/a: ok, /a/b: ok}":                          "/a is a file, so that /a/b cannot be in it",
+		"{/etc/hostname: ok}":                         "has the element's name",
+		"{\"/etc/a\\tb\": ok}":                        "is no path that a file can be at",
+		"{/etc/x.polyplane-new: ok}":                  "has a name as polyplane gives them to files",
+		"{/" + strings.Repeat("a/", 64) + "x: ok}":    "in at most 64 names of at most 223 bytes",
 		"{/etc/" + strings.Repeat("a", 224) + ": ok}": "in at most 64 names of at most 223 bytes",
 		"{/srv: tree/b, /srv/b: ok}":                  "/srv is a file, so that /srv/b cannot be in it",
 	} {

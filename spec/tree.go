@@ -21,6 +21,10 @@ type TreeFile struct {
 	Path    string // below the directory that is named; empty where a file is named
 	Content []byte
 	Perm    fs.FileMode
+	// Tree is the path of all that is named, where that is too large for a network's document, and Size how many bytes
+	// it has. There is no other file then. LargeFiles reads it.
+	Tree string
+	Size int64
 }
 
 const (
@@ -29,13 +33,19 @@ const (
 	mostDeep    = 64
 )
 
-// readTree reads a file, or all files below a directory.
+// readTree reads a file, or all files below a directory. What is too large for a document is only looked at.
 func readTree(name string) ([]TreeFile, error) {
 	info, err := os.Lstat(name) // its links are resolved
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
+		if info.Mode().IsRegular() && info.Size() > model.MaxContentSize {
+			if err := checkLarge(name, info.Size(), 1); err != nil {
+				return nil, err
+			}
+			return []TreeFile{{Tree: name, Size: info.Size()}}, nil
+		}
 		f, err := readContent(name, "", info, func(flag int) (*os.File, error) { return openPlaced(name, flag) })
 		return []TreeFile{f}, err
 	}
@@ -48,10 +58,8 @@ func readTree(name string) ([]TreeFile, error) {
 	if err := t.walk(".", 0); err != nil {
 		return nil, err
 	}
-	if t.size > model.MaxConfigBytes || t.files > model.MaxContents || t.visits >= mostVisited {
-		return nil, fmt.Errorf("the directory %s has %s; an element is given %d files at most, and a network's files "+
-			"have %s at most together: name less of it, or copy it into the element once that runs (polyplane cp)",
-			name, t.words(), model.MaxContents, model.Bytes(model.MaxConfigBytes))
+	if t.size > model.MaxContentSize || t.files > model.MaxContents {
+		return []TreeFile{{Tree: name, Size: t.size}}, t.checkLarge()
 	}
 	files := make([]TreeFile, 0, len(t.found))
 	for _, is := range t.found {
@@ -80,15 +88,6 @@ type tree struct {
 type found struct {
 	path string
 	info fs.FileInfo
-}
-
-// words say how large it is.
-func (t *tree) words() string {
-	words := fmt.Sprintf("%s in %d files", model.Bytes(t.size).Rounded(), t.files)
-	if t.visits >= mostVisited {
-		return "more than " + words
-	}
-	return words
 }
 
 func (t *tree) walk(dir string, depth int) error {
@@ -123,7 +122,7 @@ func (t *tree) walk(dir string, depth int) error {
 			return fmt.Errorf("%s is %s; regular files and directories are taken", whole, kindOfFile(info.Mode()))
 		}
 		t.size += info.Size()
-		if t.files++; t.files <= model.MaxContents {
+		if t.files++; t.files <= model.MaxTreeFiles {
 			t.found = append(t.found, found{p, info})
 		}
 	}
@@ -133,8 +132,7 @@ func (t *tree) walk(dir string, depth int) error {
 // readContent reads a regular file that is not larger than what may be put into an element.
 func readContent(name, at string, info fs.FileInfo, open func(flag int) (*os.File, error)) (TreeFile, error) {
 	tooLarge := func(size int64) error {
-		return fmt.Errorf("%s has %s; a file that is put into elements has %s at most: copy it into the element once "+
-			"that runs (polyplane cp)", name, model.Bytes(size).Rounded(), model.Bytes(model.MaxContentSize))
+		return fmt.Errorf("%s has %s by now: it has grown while it was read", name, model.Bytes(size).Rounded())
 	}
 	switch {
 	case !info.Mode().IsRegular():

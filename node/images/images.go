@@ -65,6 +65,9 @@ type About struct {
 	Run          model.ImageRun `json:"run"`
 }
 
+// Files is where it has what is put into elements, where it is that and no image.
+func (a *About) Files() string { return filepath.Join(a.Dir, image.FilesName) }
+
 // unusedFor is how long an image stays that no element of the node is made from any more.
 const unusedFor = 10 * time.Minute
 
@@ -109,7 +112,7 @@ const (
 )
 
 // Get returns what is known of an image that is ready. Where it is not, it is had from now on; waits then says how far
-// that is. An error is told until the next try.
+// that is: "it is being sent to this node". An error is told until the next try.
 func (s *Store) Get(id string) (about *About, waits string, err error) {
 	if !image.Digest(id).Valid() {
 		return nil, "", fmt.Errorf("%.80q is no ID of an image", id)
@@ -146,7 +149,7 @@ func (s *Store) Get(id string) (about *About, waits string, err error) {
 	if s.fetch == nil {
 		return nil, "", errors.New("this node gets no images")
 	}
-	e.busy, e.doing = true, "waits for its image: it is being sent to this node"
+	e.busy, e.doing = true, "it is being sent to this node"
 	fetch := s.fetch
 	s.all.Go(func() { s.obtain(id, e, fetch) })
 	return nil, e.doing, nil
@@ -289,7 +292,7 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 	if err = errors.Join(err, r.Close()); err != nil {
 		return fmt.Errorf("get it from the manager: %w", err)
 	}
-	s.say(e, "waits for its image: it is being unpacked on this node")
+	s.say(e, "it is being unpacked on this node")
 	img, err := image.OpenArchive(f)
 	if err != nil {
 		return err

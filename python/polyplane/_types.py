@@ -409,7 +409,9 @@ class FaultRun(TypedDict, total=False):
 class File(TypedDict, total=False):
     base64: str
     mode: str
+    size: int
     text: str
+    tree: str
 
 
 class Forward(TypedDict, total=False):
@@ -448,6 +450,7 @@ class Image(TypedDict, total=False):
     owner: str
     run: Required["ImageRun"]
     size: Required[int]
+    tree: bool
     unpacked: Required[int]
     usedBy: list[str]
 

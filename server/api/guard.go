@@ -72,6 +72,7 @@ var needs = map[string]need{
 	"GET /v1/quotas":          anyUser,
 	"GET /v1/policies":        anyUser,
 	"GET /v1/images":          anyUser,
+	"GET /v1/trees/{tree}":    anyUser, // the manager looks at whose they are
 	"GET /metrics":            allSeeing,
 
 	"GET /v1/networks/{network}":                             seeNetwork,

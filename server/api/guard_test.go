@@ -210,6 +210,7 @@ POST /v1/nodes/{node}/renew                                n1
 GET /v1/nodes/{node}/tunnel                                n1
 GET /v1/nodes/{node}                                       root admin owner viewer n1
 GET /v1/images                                             root admin owner viewer
+GET /v1/trees/{tree}                                       root admin owner viewer
 PUT /v1/images/{image}                                     root admin owner
 DELETE /v1/images/{image}                                  root admin owner
 GET /v1/nodes/{node}/images/{image}                        root n1

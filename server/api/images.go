@@ -22,6 +22,8 @@ type Images interface {
 	AddImage(ctx context.Context, id, name string, content io.Reader) (model.Image, error)
 	// RemoveImage removes an image, or one of its names, and returns which it was.
 	RemoveImage(ctx context.Context, of string) (model.Image, error)
+	// ReadTree opens files that are put into elements, for whoever may use them.
+	ReadTree(ctx context.Context, id string) (*os.File, error)
 	// ReadImage opens an image for a node.
 	ReadImage(node, id string) (*os.File, error)
 }
@@ -53,7 +55,8 @@ func (s *Server) imageRoutes(api huma.API) {
 	}
 	op := operation("put-image", http.MethodPut, "/images/{image}",
 		"Give an image: a tar of its configuration and layers. Without a body, name one that is here", "images")
-	op.Parameters = []*huma.Param{text("image", "path", "its ID"), text("name", "query", "what it is called")}
+	op.Parameters = []*huma.Param{text("image", "path", "its ID"), text("name", "query",
+		"what it is called; empty for files that are put into elements")}
 	op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/x-tar": {}}}
 	answers[model.Image](api, &op)
 	s.stream(api, op, func(w http.ResponseWriter, r *http.Request) error {
@@ -71,6 +74,18 @@ func (s *Server) imageRoutes(api huma.API) {
 		w.Header().Set("Content-Type", "application/json")
 		return json.NewEncoder(w).Encode(s.told(r.Context(), is))
 	})
+	op = operation("kept-tree", http.MethodGet, "/trees/{tree}",
+		"Files that networks put into elements, as they are kept", "images")
+	op.Parameters = []*huma.Param{text("tree", "path", "their ID")}
+	op.Responses = map[string]*huma.Response{"200": {Description: "a stream",
+		Content: map[string]*huma.MediaType{"application/x-tar": {}}}}
+	s.stream(api, op, func(w http.ResponseWriter, r *http.Request) error {
+		f, err := s.images.ReadTree(r.Context(), r.PathValue("tree"))
+		if err != nil {
+			return err
+		}
+		return sendFile(w, f)
+	})
 	op = operation("node-image", http.MethodGet, "/nodes/{node}/images/{image}", "An image, for a node's agent",
 		"agents")
 	op.Parameters = []*huma.Param{text("node", "path", "the node's name"), text("image", "path", "its ID")}
@@ -81,16 +96,21 @@ func (s *Server) imageRoutes(api huma.API) {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Content-Type", "application/x-tar")
-		w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-		io.Copy(w, f) //nolint:errcheck // its length tells whether it is whole
-		return nil
+		return sendFile(w, f)
 	})
+}
+
+// sendFile answers with a file, and closes it.
+func sendFile(w http.ResponseWriter, f *os.File) error {
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	io.Copy(w, f) //nolint:errcheck // its length tells whether it is whole
+	return nil
 }
 
 // stream adds an operation whose body or answer is no JSON.

@@ -122,7 +122,7 @@ func streamOf(pattern string, r *http.Request) string {
 		return "events"
 	case pattern == "GET /v1/nodes/{node}/desired":
 		return "desired"
-	case pattern == putImage, pattern == "GET /v1/nodes/{node}/images/{image}":
+	case pattern == putImage, pattern == "GET /v1/nodes/{node}/images/{image}", pattern == "GET /v1/trees/{tree}":
 		return "image" // it takes long, and no memory
 	}
 	switch kind := pattern[strings.LastIndexByte(pattern, '/')+1:]; kind {

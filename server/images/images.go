@@ -130,9 +130,9 @@ func (s *Store) path(id string) string {
 }
 
 // visible tells whether an owner may use an image: the own ones, and those of administrators, who are no owner. An
-// administrator may use all.
+// administrator may use all. A tree is part of a network, and so only its owner's.
 func visible(i *model.Image, owner string) bool {
-	return owner == "" || i.Owner == "" || i.Owner == owner
+	return owner == "" || i.Owner == owner || i.Owner == "" && !i.Tree
 }
 
 // List are the images that an owner may use; all for administrators.
@@ -158,13 +158,16 @@ func (s *Store) Find(owner, of string) (model.Image, error) {
 	name, id := model.SplitImage(of)
 	var found []model.Image
 	for _, i := range s.List(owner) {
+		if i.Tree { // no element is made from it
+			continue
+		}
 		if id != "" && i.ID == id || id == "" && slices.Contains(i.Names, name) {
 			found = append(found, i)
 		}
 	}
 	if digits := strings.TrimPrefix(name, "sha256:"); len(found) == 0 && id == "" && len(digits) >= 12 {
 		for _, i := range s.List(owner) {
-			if strings.HasPrefix(image.Digest(i.ID).Hex(), digits) {
+			if !i.Tree && strings.HasPrefix(image.Digest(i.ID).Hex(), digits) {
 				found = append(found, i)
 			}
 		}
@@ -172,6 +175,23 @@ func (s *Store) Find(owner, of string) (model.Image, error) {
 	if len(found) == 0 {
 		return model.Image{}, refuse(ErrNone, "there is no image %s", model.ShortImage(of))
 	}
+	return best(found, owner), nil
+}
+
+// FindTree finds files that are put into elements, by their ID, or the beginning of it with at least 12 digits.
+func (s *Store) FindTree(owner, id string) (model.Image, error) {
+	digits := strings.TrimPrefix(id, "sha256:")
+	found := slices.DeleteFunc(s.List(owner), func(i model.Image) bool {
+		return !i.Tree || i.ID != id && (len(digits) < 12 || !strings.HasPrefix(image.Digest(i.ID).Hex(), digits))
+	})
+	if len(found) == 0 {
+		return model.Image{}, refuse(ErrNone, "there is no tree %s", model.ShortImage(id))
+	}
+	return best(found, owner), nil
+}
+
+// best is the one of several that an owner means.
+func best(found []model.Image, owner string) model.Image {
 	// Those of owners come after those of nobody; an owner's own count first, as do nobody's for administrators.
 	slices.SortStableFunc(found, func(a, b model.Image) int {
 		mine := func(i model.Image) int {
@@ -182,7 +202,7 @@ func (s *Store) Find(owner, of string) (model.Image, error) {
 		}
 		return mine(a) - mine(b)
 	})
-	return found[0], nil
+	return found[0]
 }
 
 // Used is how many bytes an owner's images take on a node.
@@ -216,6 +236,14 @@ func CheckName(name string) error {
 
 // Name gives an owner a name for an image that may be used already, whose content need not be sent then.
 func (s *Store) Name(owner, id, name string, quota model.Bytes) (model.Image, error) {
+	if name == "" { // a tree, which is wanted again
+		is, err := s.FindTree(owner, id)
+		if err == nil {
+			is.Added = now()
+			is, err = s.keep(is, owner, name, quota)
+		}
+		return is, err
+	}
 	if err := CheckName(name); err != nil {
 		return model.Image{}, err
 	}
@@ -231,8 +259,10 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	if !model.IsImageID(id) {
 		return model.Image{}, refuse(ErrWrong, "%.80q is no ID of an image", id)
 	}
-	if err := CheckName(name); err != nil {
-		return model.Image{}, err
+	if name != "" {
+		if err := CheckName(name); err != nil {
+			return model.Image{}, err
+		}
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return model.Image{}, err
@@ -256,6 +286,9 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 			model.Bytes(most).Rounded())
 	}
 	is, err := s.verify(ctx, owner, id, f)
+	if err == nil && is.Tree != (name == "") {
+		err = refuse(ErrWrong, "an image has a name, and files that are put into elements have none")
+	}
 	if err != nil {
 		return model.Image{}, err
 	}
@@ -293,6 +326,8 @@ func copyWithRoom(w io.Writer, r io.Reader, dir string) (n int64, err error) {
 	}
 }
 
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
 func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is model.Image, err error) {
 	if err := s.turns.LockFor(ctx, owner); err != nil {
 		return is, err
@@ -313,8 +348,7 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 		return is, refuse(ErrWrong, "%v", err)
 	}
 	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files, LeftOut: counts.LeftOut,
-		Added: time.Now().UTC().Truncate(time.Second), Architecture: img.Config.Architecture,
-		Run: img.Config.Config}, nil
+		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
 }
 
 // keep enters an image for an owner under a name, which another of the owner's images loses.
@@ -344,11 +378,15 @@ func (s *Store) keep(is model.Image, owner, name string, quota model.Bytes) (mod
 		is.Owner, is.Names, is.UsedBy = owner, nil, nil
 		mine = &is
 	}
-	if len(mine.Names) >= maxNames {
+	switch {
+	case is.Tree:
+		mine.Added = is.Added
+	case len(mine.Names) >= maxNames:
 		return is, refuse(ErrWrong, "the image has %d names already", maxNames)
+	default:
+		mine.Names = append(mine.Names, name)
+		slices.Sort(mine.Names)
 	}
-	mine.Names = append(mine.Names, name)
-	slices.Sort(mine.Names)
 	if err := s.write(append(next, *mine)); err != nil {
 		return is, err
 	}
@@ -379,13 +417,17 @@ func (s *Store) Remove(owner, id, name string) error {
 	return nil
 }
 
-// Collect removes images that no name leads to any more and that nobody uses: those that a newer one has replaced.
+// treeStays is how long a tree stays that no network uses: the network that is to use it is applied once it is here.
+const treeStays = time.Hour
+
+// Collect removes images that no name leads to any more and that nobody uses: those that a newer one has replaced, and
+// trees of networks that have others or are gone.
 func (s *Store) Collect(used map[string]bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var gone []string
 	next := slices.DeleteFunc(slices.Clone(s.all), func(i model.Image) bool {
-		if len(i.Names) > 0 || used[i.ID] {
+		if len(i.Names) > 0 || used[i.ID] || i.Tree && time.Since(i.Added) < treeStays {
 			return false
 		}
 		gone = append(gone, i.ID)

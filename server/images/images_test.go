@@ -136,6 +136,59 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestTrees: files that are put into elements have no name, are no images, and stay an hour for the network that is to
+// use them.
+func TestTrees(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := opened(t, dir)
+	img, err := image.NewFiles(t.Context(), []image.Given{{Path: "a", Size: 1, Perm: 0o644,
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := img.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	id, data := string(img.ID), b.Bytes()
+	other, image := stored(t, "one")
+	if _, err := s.Add(t.Context(), "ann", id, "web:1", 0, bytes.NewReader(data)); !errors.Is(err, ErrWrong) {
+		t.Errorf("files with a name: %v", err)
+	}
+	if _, err := s.Add(t.Context(), "ann", other, "", 0, bytes.NewReader(image)); !errors.Is(err, ErrWrong) {
+		t.Errorf("an image without a name: %v", err)
+	}
+	if is, err := s.Add(t.Context(), "ann", id, "", 0, bytes.NewReader(data)); err != nil || !is.Tree || len(is.Names) > 0 {
+		t.Fatalf("%+v %v", is, err)
+	}
+	if _, err := s.Find("ann", id); !errors.Is(err, ErrNone) {
+		t.Errorf("files are an image: %v", err)
+	}
+	for _, owner := range []string{"ann", "bob", ""} {
+		want := owner != "bob"
+		if _, err := s.FindTree(owner, id); (err == nil) != want {
+			t.Errorf("%s finds them: %v", owner, err)
+		}
+		if _, err := s.Name(owner, id, "", 0); (err == nil) != want {
+			t.Errorf("%s has them sent no more: %v", owner, err)
+		}
+	}
+	s = opened(t, dir)
+	s.mu.Lock()
+	for i := range s.all {
+		if s.all[i].Owner == "ann" {
+			s.all[i].Added = s.all[i].Added.Add(-2 * treeStays)
+		}
+	}
+	s.mu.Unlock()
+	if err := s.Collect(map[string]bool{id: true}); err != nil || len(s.List("")) != 2 {
+		t.Errorf("used, and gone: %v", err)
+	}
+	if err := s.Collect(nil); err != nil || len(s.List("")) != 1 || s.List("")[0].Owner != "" {
+		t.Errorf("left are %+v: %v", s.List(""), err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	s := opened(t, dir)

@@ -50,7 +50,7 @@ func (m *Manager) applyNamed(ctx context.Context, of named, options model.ApplyO
 		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d",
 			len(documents), only, most))
 	}
-	documents, err := m.images.pin(documents, only, options.DryRun)
+	documents, err := m.images.pin(ctx, documents, options.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (m *Manager) applyNamed(ctx context.Context, of named, options model.ApplyO
 		return nil, err
 	}
 	defer m.changing.Unlock()
-	if documents, err = m.images.pin(documents, only, options.DryRun); err != nil { // one may be gone meanwhile
+	if documents, err = m.images.pin(ctx, documents, options.DryRun); err != nil { // one may be gone meanwhile
 		return nil, err
 	}
 	situation := m.situationOf(others, only != "", drafts...)

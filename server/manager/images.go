@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -72,9 +73,10 @@ func (s *shelf) used() map[string][]string {
 			continue
 		}
 		for i := range n.record.Network.Elements {
-			_, id := model.SplitImage(n.record.Network.Elements[i].Image)
-			if id != "" && !slices.Contains(used[id], name) {
-				used[id] = append(used[id], name)
+			for _, id := range n.record.Network.Elements[i].ImageIDs() {
+				if !slices.Contains(used[id], name) {
+					used[id] = append(used[id], name)
+				}
 			}
 		}
 	}
@@ -93,8 +95,7 @@ func (s *shelf) relyOn(is model.Image) (networks []string) {
 	defer s.mu.RUnlock()
 	for name, n := range s.networks {
 		if n.damaged != nil || !slices.ContainsFunc(n.record.Network.Elements, func(e model.Element) bool {
-			_, id := model.SplitImage(e.Image)
-			return id == is.ID
+			return slices.Contains(e.ImageIDs(), is.ID)
 		}) {
 			continue
 		}
@@ -124,8 +125,11 @@ func (s *shelf) AddImage(ctx context.Context, id, name string, content io.Reader
 	}
 	is, err := s.kept.Add(ctx, owner, id, name, s.quota(owner), content)
 	if err == nil {
-		s.event(model.Info, "manager", "ImageAdded",
-			fmt.Sprintf("image %s (%s) is here", name, model.ShortImage(id)), "")
+		words := fmt.Sprintf("image %s (%s) is here", name, model.ShortImage(id))
+		if is.Tree {
+			words = fmt.Sprintf("files of %s (%s) are here", is.Unpacked.Rounded(), model.ShortImage(id))
+		}
+		s.event(model.Info, "manager", "ImageAdded", words, "")
 		s.collect(ctx)
 	}
 	return is, imageProblem(err)
@@ -140,7 +144,10 @@ func (s *shelf) RemoveImage(ctx context.Context, of string) (model.Image, error)
 	owner := api.Only(ctx)
 	is, err := s.kept.Find(owner, of)
 	if err != nil {
-		return is, imageProblem(err)
+		var none error
+		if is, none = s.kept.FindTree(owner, of); none != nil {
+			return is, imageProblem(err)
+		}
 	}
 	if owner != "" && is.Owner != owner {
 		return is, api.Forbidden("image %s is not user %s's", of, owner)
@@ -181,7 +188,7 @@ func (s *shelf) needs(node, id string) bool {
 		}
 		for i := range n.record.Network.Elements {
 			e := &n.record.Network.Elements[i]
-			if _, is := model.SplitImage(e.Image); is == id && n.record.Assigned.Placement.Elements[e.Name] == node {
+			if slices.Contains(e.ImageIDs(), id) && n.record.Assigned.Placement.Elements[e.Name] == node {
 				return true
 			}
 		}
@@ -225,15 +232,60 @@ func (s *shelf) collectNow() {
 	}
 }
 
+// lacks tells which trees of an element are not here.
+func (s *shelf) lacks(ctx context.Context, n *model.Network, e *model.Element) (missing []error) {
+	for _, at := range slices.Sorted(maps.Keys(e.Contents)) {
+		tree := e.Contents[at].Tree
+		if tree == "" {
+			continue
+		}
+		if err := s.mayUse(ctx, tree); err != nil {
+			missing = append(missing, fmt.Errorf("%s/%s: files: %s: %w: `polyplane apply -f` brings it where the file "+
+				"names it by its path", n.Name, e.Name, at, err))
+		}
+	}
+	return missing
+}
+
+// mayUse tells why somebody may not use a tree: it is another's, and in no network of the own.
+func (s *shelf) mayUse(ctx context.Context, id string) error {
+	_, err := s.kept.FindTree(api.Only(ctx), id)
+	if err == nil {
+		return nil
+	}
+	for _, network := range s.used()[id] {
+		if s.checkMine(ctx, network) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// ReadTree opens a tree for whoever may use it.
+func (s *shelf) ReadTree(ctx context.Context, id string) (*os.File, error) {
+	if err := s.mayUse(ctx, id); err != nil {
+		return nil, imageProblem(err)
+	}
+	f, err := s.kept.Read(id)
+	return f, imageProblem(err)
+}
+
 // pin returns the documents with the IDs of their images. In a plan those that are not here are let be: apply
 // brings them.
-func (s *shelf) pin(documents []model.Document, owner string, dry bool) ([]model.Document, error) {
+func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) ([]model.Document, error) {
+	owner := api.Only(ctx)
 	var missing []error
+	what := "images"
 	out := slices.Clone(documents)
 	for i := range out {
 		elements := out[i].Network.Elements
 		cloned := false
 		for k := range elements {
+			if !dry {
+				if lacks := s.lacks(ctx, &out[i].Network, &elements[k]); len(lacks) > 0 {
+					missing, what = append(missing, lacks...), "images or files"
+				}
+			}
 			of := elements[k].Image
 			if of == "" {
 				continue
@@ -259,7 +311,7 @@ func (s *shelf) pin(documents []model.Document, owner string, dry bool) ([]model
 		}
 	}
 	if len(missing) > 0 {
-		return nil, api.Invalid("some images are not here", missing[:min(len(missing), model.MostNamed)]...)
+		return nil, api.Invalid("some "+what+" are not here", missing[:min(len(missing), model.MostNamed)]...)
 	}
 	return out, nil
 }

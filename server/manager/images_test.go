@@ -150,6 +150,97 @@ func TestImagesOfNetworks(t *testing.T) {
 	}
 }
 
+// TestTreesOfNetworks: files that are too large for a network's document are used by its owner alone, are sent to the
+// nodes that have such elements, and stay as long as the network.
+func TestTreesOfNetworks(t *testing.T) {
+	dir := t.TempDir()
+	f := start(t, dir, substrateOf(2))
+	ann, bob := api.AsOwner(t.Context(), "ann"), api.AsOwner(t.Context(), "bob")
+	img, err := image.NewFiles(t.Context(), []image.Given{{Path: "a", Size: 1, Perm: 0o644,
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := img.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	id, data := string(img.ID), b.Bytes()
+	lab := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host, Node: "n1",
+		Service: model.Service{Contents: map[string]model.File{"/srv/www": {Tree: id, Size: 5 << 20}}}}}}
+	if _, err := f.Apply(ann, lab, model.ApplyOptions{Owner: "ann"}); err == nil ||
+		!strings.Contains(err.Error(), "some images or files are not here") || !strings.Contains(err.Error(), "/srv/www") {
+		t.Errorf("files that are not here: %v", err)
+	}
+	if _, err := f.Apply(ann, lab, model.ApplyOptions{DryRun: true}); err != nil {
+		t.Errorf("a plan: %v", err)
+	}
+	if _, err := f.images.AddImage(ann, id, "", nil); err == nil {
+		t.Error("what is not here is named")
+	}
+	if _, err := f.images.AddImage(ann, id, "", bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Apply(bob, lab, model.ApplyOptions{Owner: "bob"}); err == nil {
+		t.Error("bob uses ann's files")
+	}
+	if _, err := f.images.ReadTree(bob, id); err == nil {
+		t.Error("bob reads ann's files")
+	}
+	if _, err := f.Apply(ann, lab, model.ApplyOptions{Owner: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f = start(t, dir, substrateOf(2))
+	f.images.collect(t.Context())
+	for what, read := range map[string]func() (*os.File, error){
+		"a node": func() (*os.File, error) { return f.images.ReadImage("n1", id) },
+		"ann":    func() (*os.File, error) { return f.images.ReadTree(ann, id) }} {
+		kept, err := read()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got, err := io.ReadAll(kept); !bytes.Equal(got, data) || errors.Join(err, kept.Close()) != nil {
+			t.Errorf("%s reads %d bytes: %v", what, len(got), err)
+		}
+	}
+	// An administrator's are not everybody's, and part of the networks that use them.
+	if is, err := f.images.AddImage(t.Context(), id, "", nil); err != nil || is.Owner != "" {
+		t.Fatal(is, err)
+	}
+	if _, err := f.images.ReadTree(bob, id); err == nil || len(f.images.Images(bob).Images) != 0 {
+		t.Errorf("bob reads an administrator's files: %v", err)
+	}
+	if err := f.images.kept.Remove("ann", id, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Apply(ann, lab, model.ApplyOptions{Owner: "ann"}); err != nil {
+		t.Errorf("ann's own network: %v", err)
+	}
+	if _, err := f.images.AddImage(ann, id, "", bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.images.RemoveImage(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if list := f.images.Images(ann).Images; len(list) != 1 || !list[0].Tree || len(list[0].UsedBy) != 1 {
+		t.Errorf("listed are %+v", list)
+	}
+	if _, err := f.images.RemoveImage(ann, id); err == nil || !strings.Contains(err.Error(), "is used by") {
+		t.Errorf("what is used is removed: %v", err)
+	}
+	if err := f.Delete(t.Context(), f.keyOf(t, "ann", "lab"), true); err != nil {
+		t.Fatal(err)
+	}
+	f.obey(t, "n1", nil)
+	for len(f.images.used()) > 0 {
+		time.Sleep(10 * time.Millisecond) // the loop lets go of them
+	}
+	if _, err := f.images.RemoveImage(ann, id); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestQuotaOfImages: an owner's images are bounded all together, and those of administrators are not.
 func TestQuotaOfImages(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))

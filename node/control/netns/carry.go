@@ -48,6 +48,7 @@ func (d *Driver) Pack(ctx context.Context, id model.ID, w io.Writer) error {
 		defer root.Close()
 		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, called: job.Called(),
 			image: job.Element.Image != ""}
+		f.trees = d.treesGiven(id, &plan)
 		var failure error
 		more := f.walkOwn(&plan, func(file model.OwnFile, info fs.FileInfo) {
 			if failure == nil && ctx.Err() == nil && info.Mode().IsRegular() {

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,7 @@ type planting struct {
 	kept   []string          // edited inside, or something else is in the way; the document's have changed
 	lost   []string          // damaged; they are among those to be written
 	was    map[string]string // the marks of all of them before
+	trees  []*planted        // what is done with those that are large (trees.go)
 }
 
 // markOf is how it is noted that a file was written.
@@ -39,12 +41,16 @@ func hasMark(mark string, content []byte) bool {
 }
 
 // plant works out what is to be done, and notes it in the seeds as done.
-func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p planting, err error) {
+func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, runs bool) (p planting,
+	err error) {
 	p.was = s.seeds.Given
 	was := maps.Clone(p.was)
 	given := make(map[string]string, len(plan.Contents))
 	for i := range plan.Contents {
 		file := &plan.Contents[i]
+		if file.Tree != "" {
+			continue
+		}
 		want := markOf(file)
 		seeded, known := was[file.Path]
 		delete(was, file.Path)
@@ -69,7 +75,8 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 			if given[file.Path] = want; f.has(rel(file.Path), file.Mode, 0, 0) {
 				continue
 			}
-		case s.force, err == nil && known && hasMark(seeded, now), !known && f.isFirst(file.Path, now):
+		case s.force, err == nil && known && hasMark(seeded, now), !known && f.isFirst(file.Path, now),
+			trees.has(f, file.Path):
 			// nobody's work, or it is to be overwritten
 		default: // what cannot be read, as a link or a directory, was made inside as well
 			p.kept = append(p.kept, file.Path)
@@ -82,6 +89,9 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 		given[file.Path] = want
 	}
 	for _, path := range slices.Sorted(maps.Keys(was)) {
+		if trees.wants(path) {
+			continue
+		}
 		if now, err := f.read(path, model.MaxContentSize); err == nil && hasMark(was[path], now) {
 			p.remove = append(p.remove, path)
 		}
@@ -123,9 +133,13 @@ func (f *elementFiles) inTheWay(at string) bool {
 // carryOutPlanting writes and removes files. Whoever is interrupted has the next one finish the work: that a running
 // service is to be started again is noted before the first file is changed, and what was written before something
 // failed does not count as edited inside.
-func (d *Driver) carryOutPlanting(id model.ID, f *elementFiles, p *planting, s *seeding, runs bool) error {
-	if len(p.write)+len(p.remove) == 0 {
-		return nil
+func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFiles, p *planting, s *seeding,
+	runs bool) error {
+	if len(p.write)+len(p.remove) == 0 && !slices.ContainsFunc(p.trees, (*planted).changes) {
+		return d.noteTrees(id, p)
+	}
+	if err := d.roomForTrees(id, f, p); err != nil {
+		return err
 	}
 	noted, err := d.readSeeds(id)
 	if err != nil {
@@ -138,7 +152,11 @@ func (d *Driver) carryOutPlanting(id model.ID, f *elementFiles, p *planting, s *
 			return err
 		}
 	}
-	if err := f.carryOut(p, s.seeds.Given); err != nil {
+	err = f.carryOut(p, s.seeds.Given)
+	if err == nil {
+		err = d.carryOutTrees(ctx, id, f, p)
+	}
+	if err != nil {
 		if noted.Given = s.seeds.Given; !noted.Lost {
 			err = errors.Join(err, d.writeSeeds(id, noted))
 		}

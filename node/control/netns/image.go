@@ -70,6 +70,9 @@ func (d *Driver) image(el *model.NodeElement) (about *images.About, waits string
 	if err != nil {
 		return nil, "", fmt.Errorf("its image %s cannot be had: %w", model.ShortImage(el.Image), err)
 	}
+	if about == nil {
+		waits = "waits for its image: " + waits
+	}
 	return about, waits, nil
 }
 
@@ -80,7 +83,7 @@ func (d *Driver) keepImages(jobs []control.Job) {
 	}
 	used := map[string]bool{}
 	for i := range jobs {
-		if id := imageID(&jobs[i].Element); id != "" {
+		for _, id := range jobs[i].Element.ImageIDs() {
 			used[id] = true
 		}
 	}

@@ -36,9 +36,11 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	o[0].Lacks = map[model.Feature]string{}
 	containers := probeContainers()
 	if containers == nil {
-		o[0].Makes = append(o[0].Makes, model.FeatureRun, model.FeatureFiles)
+		o[0].Makes = append(o[0].Makes, model.FeatureRun, model.FeatureFiles, model.FeatureTrees)
 	} else {
-		o[0].Lacks[model.FeatureRun], o[0].Lacks[model.FeatureFiles] = containers.Error(), containers.Error()
+		for _, f := range []model.Feature{model.FeatureRun, model.FeatureFiles, model.FeatureTrees} {
+			o[0].Lacks[f] = containers.Error()
+		}
 	}
 	if err := cmp.Or(containers, linux.ProbeIDMappedLayers()); err != nil {
 		o[0].Lacks[model.FeatureImage] = err.Error()

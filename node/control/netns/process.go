@@ -107,6 +107,12 @@ func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[mod
 				continue
 			}
 		}
+		if waits == "" && !w.job.Element.Stopped {
+			if waits, err = d.withTrees(&plan); err != nil {
+				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+				continue
+			}
+		}
 		p := &w.e.process
 		if w.p = p; d.shifts[w.job.ID] != nil {
 			continue // what it is for comes next
@@ -304,8 +310,12 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 			return written{}, fmt.Errorf("%w; it goes on with what it has", err)
 		}
 	}
-	planting, err := files.plant(&p.plan, &seeding, p.running())
+	trees := d.treesOf(id, &p.plan, &seeding.seeds)
+	planting, err := files.plant(&p.plan, &seeding, trees, p.running())
 	if err != nil {
+		return written{}, err
+	}
+	if err := d.plantTrees(w.shift.wish, files, trees, &planting, &seeding, p.running()); err != nil {
 		return written{}, err
 	}
 	w.result.Warning = seeding.warning(planting.kept)
@@ -314,7 +324,7 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	if err != nil {
 		return written{}, err
 	}
-	if err := d.carryOutPlanting(id, files, &planting, &seeding, p.running()); err != nil {
+	if err := d.carryOutPlanting(w.shift.wish, id, files, &planting, &seeding, p.running()); err != nil {
 		return written{}, err
 	}
 	if err := d.sow(id, files, seeding); err != nil {

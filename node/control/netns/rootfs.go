@@ -67,6 +67,8 @@ type elementFiles struct {
 	image   bool // it begins as an image
 	// below is where the image is mounted. Its files have the numbers there that they have in the image.
 	below string
+	// trees are those that it was given, for whoever asks what was made inside.
+	trees *treesOf
 }
 
 // ownedBy makes root and a group the owners of a directory. If they are already, it writes nothing.

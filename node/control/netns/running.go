@@ -79,6 +79,7 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 			}
 			out.Config[path.Base(p)] = string(text)
 		}
+		f.trees = d.treesGiven(id, &plan)
 		out.Files, out.More = f.own(&plan)
 		return nil
 	}
@@ -249,7 +250,9 @@ func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.
 	}
 	for _, files := range [][]software.File{plan.Files, plan.Contents} {
 		for i := range files {
-			first[rel(files[i].Path)] = files[i].Content
+			if files[i].Tree == "" {
+				first[rel(files[i].Path)] = files[i].Content
+			}
 		}
 	}
 	visits := 0
@@ -307,6 +310,9 @@ func (f *elementFiles) visit(p string, first map[string]string, each func(model.
 		if now, err := f.read(p, info.Size()); err == nil && string(now) == content {
 			return
 		}
+	}
+	if f.trees != nil && f.trees.has(f, "/"+p) {
+		return
 	}
 	if p == resolvConf && info.Mode().IsRegular() && info.Size() <= mostLines {
 		// The lines between the marks are polyplane's.

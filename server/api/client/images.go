@@ -46,6 +46,15 @@ func (c *Client) RemoveImage(ctx context.Context, of string) (is model.Image, er
 	return is, c.do(ctx, http.MethodDelete, path("images", of), nil, nil, &is)
 }
 
+// KeptTree opens files that networks put into elements, as they are kept. Its end is an error where it is not whole.
+func (c *Client) KeptTree(ctx context.Context, id string) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, path("trees", id), nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // Image opens an image for a node. Its end is an error where it is not whole.
 func (c *Client) Image(ctx context.Context, node, id string) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, http.MethodGet, path("nodes", node, "images", id), nil, nil, nil)

@@ -1,0 +1,404 @@
+package netns
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
+)
+
+// Trees are files and directories that are too large for a network's document. The node has each once, as it has
+// images, and its files are copied onto the disks of the elements that are given it. What holds for other files that
+// are given (given.go) holds for each file of a tree. There may be a gigabyte in it, so a file counts as edited when it
+// has another size or time than it was written with; nobody reads all of it to find out.
+
+// treeSeed is what is noted among the seeds of a tree that an element was given.
+type treeSeed struct {
+	ID   string   `json:"id"`
+	Kept []string `json:"kept,omitempty"` // the first of those that were edited inside, and that the tree has otherwise
+}
+
+// treeNote says how each file of a tree was written. It stands in a file of its own beside the element's root, since it
+// is long, and read only when something changes.
+type treeNote struct {
+	Files map[string]treeMark `json:"files"` // by path below the tree's; "" where that is a file
+}
+
+type treeMark struct {
+	Sum  string      `json:"sum"` // of the content
+	Size int64       `json:"size"`
+	Mode fs.FileMode `json:"mode"`
+	Time int64       `json:"time"` // when it was written, in ns since 1970
+}
+
+func (m *treeMark) isAs(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && info.Size() == m.Size && info.ModTime().UnixNano() == m.Time
+}
+
+// treesOf are an element's trees: those that it was given, and those that it is to have.
+type treesOf struct {
+	was   map[string]treeSeed
+	now   map[string]*software.File
+	other map[string]bool // files that it is to have by themselves
+	path  func(at string) string
+	notes map[string]*treeNote // as far as they were read
+}
+
+func (d *Driver) treePath(id model.ID) func(at string) string {
+	return func(at string) string {
+		sum := sha256.Sum256([]byte(at))
+		return filepath.Join(d.dirs.Files(id), "tree-"+hex.EncodeToString(sum[:8])+".json")
+	}
+}
+
+// treesOf are the trees of an element that was seeded so.
+func (d *Driver) treesOf(id model.ID, plan *software.Plan, s *seeds) *treesOf {
+	t := &treesOf{was: s.Trees, now: map[string]*software.File{}, other: map[string]bool{}, path: d.treePath(id),
+		notes: map[string]*treeNote{}}
+	for i := range plan.Contents {
+		if file := &plan.Contents[i]; file.Tree != "" {
+			t.now[file.Path] = file
+		} else {
+			t.other[file.Path] = true
+		}
+	}
+	return t
+}
+
+// treesGiven are the trees that an element was given.
+func (d *Driver) treesGiven(id model.ID, plan *software.Plan) *treesOf {
+	s, err := d.readSeeds(id)
+	if err != nil {
+		s = seeds{} // then all that is there counts as made inside
+	}
+	return d.treesOf(id, plan, &s)
+}
+
+// note is how the tree at a path was written; nothing is known where the note is lost.
+func (t *treesOf) note(at string) *treeNote {
+	if n := t.notes[at]; n != nil {
+		return n
+	}
+	n := &treeNote{}
+	data, err := os.ReadFile(t.path(at))
+	if err != nil || json.Unmarshal(data, n) != nil || n.Files == nil {
+		n = &treeNote{Files: map[string]treeMark{}}
+	}
+	t.notes[at] = n
+	return n
+}
+
+func (t *treesOf) write(at string, n *treeNote) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	fresh := t.path(at) + ".new"
+	if err = os.WriteFile(fresh, data, 0o600); err == nil {
+		err = os.Rename(fresh, t.path(at))
+	}
+	if err != nil {
+		os.Remove(fresh) //nolint:errcheck // a disk that is full needs the room
+		return fmt.Errorf("note which files were put at %s: %w", at, err)
+	}
+	return nil
+}
+
+// has tells whether a file was put there with a tree, and nobody has edited it.
+func (t *treesOf) has(f *elementFiles, file string) bool {
+	for at := range t.was {
+		below, in := belowTree(at, file)
+		if !in {
+			continue
+		}
+		if mark, known := t.note(at).Files[below]; known {
+			info, err := f.root.Lstat(rel(file))
+			return err == nil && mark.isAs(info)
+		}
+	}
+	return false
+}
+
+// wants tells whether a file is, or lies, where the element is to have a tree.
+func (t *treesOf) wants(file string) bool {
+	for at := range t.now {
+		if _, in := belowTree(at, file); in {
+			return true
+		}
+	}
+	return false
+}
+
+// belowTree is a file's path below that of a tree.
+func belowTree(at, file string) (below string, in bool) {
+	if file == at {
+		return "", true
+	}
+	return strings.CutPrefix(file, at+"/")
+}
+
+// withTrees has the trees of an element brought to this node. As long as one is not there, waits says so.
+func (d *Driver) withTrees(plan *software.Plan) (waits string, err error) {
+	for i := range plan.Contents {
+		if file := &plan.Contents[i]; file.Tree != "" {
+			if _, w, err := d.treeDir(file); err != nil {
+				return "", err
+			} else if w != "" {
+				waits = w
+			}
+		}
+	}
+	return waits, nil
+}
+
+// treeDir is where the node has a tree.
+func (d *Driver) treeDir(file *software.File) (dir, waits string, err error) {
+	if d.images == nil {
+		return "", "", errors.New("this node has no place for large files of elements")
+	}
+	about, waits, err := d.images.Get(file.Tree)
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("what is to be at %s cannot be had: %w", file.Path, err)
+	case about == nil:
+		return "", "waits for its files at " + file.Path + ": " + waits, nil
+	}
+	return about.Files(), "", nil
+}
+
+// planted is what is to be done with a tree.
+type planted struct {
+	at     string
+	dir    string // where the node has it; empty where the element is to have it no longer
+	note   *treeNote
+	write  []string // paths below
+	remove []string
+	sizes  map[string]int64 // of those to be written
+}
+
+func (t *planted) changes() bool { return len(t.write)+len(t.remove) > 0 }
+
+func (t *planted) full(below string) string { return path.Join(t.at, below) }
+
+// mostNoted is how many files of a tree are noted that were kept.
+const mostNoted = 20
+
+// plantTrees works out what is to be done with trees, and notes it in the seeds as done.
+func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p *planting, s *seeding,
+	runs bool) error {
+	next := map[string]treeSeed{}
+	for _, at := range slices.Sorted(maps.Keys(t.now)) {
+		file := t.now[at]
+		was, known := t.was[at]
+		settled := known && was.ID == file.Tree && !s.force
+		if settled {
+			was.Kept = slices.DeleteFunc(slices.Clone(was.Kept), func(p string) bool { return !f.exists(p) })
+			p.kept = append(p.kept, was.Kept...)
+			next[at] = was
+			if runs {
+				continue
+			}
+		}
+		dir, waits, err := d.treeDir(file)
+		if err == nil && waits != "" {
+			err = errors.New(waits)
+		}
+		if err != nil {
+			return err
+		}
+		is := &planted{at: at, dir: dir, sizes: map[string]int64{},
+			note: &treeNote{Files: map[string]treeMark{}}}
+		if settled {
+			is.mend(f, t.note(at), p)
+		} else {
+			kept, err := is.compare(ctx, f, t, p, s.force)
+			if err != nil {
+				return fmt.Errorf("compare the files at %s with what the network gives: %w", at, err)
+			}
+			next[at] = treeSeed{file.Tree, kept[:min(len(kept), mostNoted)]}
+			p.kept = append(p.kept, kept...)
+		}
+		p.trees = append(p.trees, is)
+	}
+	for _, at := range slices.Sorted(maps.Keys(t.was)) {
+		if t.now[at] == nil {
+			is := &planted{at: at}
+			is.drop(f, t, t.note(at))
+			p.trees = append(p.trees, is)
+		}
+	}
+	if s.seeds.Trees = next; len(next) == 0 {
+		s.seeds.Trees = nil
+	}
+	return nil
+}
+
+// mend writes again what was deleted inside, or lost, before the next start.
+func (t *planted) mend(f *elementFiles, note *treeNote, p *planting) {
+	t.note = note
+	for _, below := range slices.Sorted(maps.Keys(note.Files)) {
+		mark := note.Files[below]
+		info, err := f.root.Lstat(rel(t.full(below)))
+		lost := err == nil && f.damaged && info.Mode().IsRegular() && info.Size() == 0 && mark.Size > 0
+		if lost {
+			p.lost = append(p.lost, t.full(below))
+		}
+		if lost || errors.Is(err, fs.ErrNotExist) {
+			t.write, t.sizes[below] = append(t.write, below), mark.Size
+		}
+	}
+}
+
+// compare finds which files are to be written and removed, and which were edited inside.
+func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p *planting, force bool) (kept []string,
+	err error) {
+	was := all.note(t.at)
+	there := map[string]bool{}
+	err = filepath.WalkDir(t.dir, func(source string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		below, err := filepath.Rel(t.dir, source)
+		if err != nil {
+			return err
+		}
+		if below == "." { // it is a file
+			below = ""
+		}
+		there[below] = true
+		keep, err := t.compareFile(ctx, f, below, source, was, p, force)
+		if keep {
+			kept = append(kept, t.full(below))
+			if mark, known := was.Files[below]; known {
+				t.note.Files[below] = mark
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	gone := &treeNote{Files: map[string]treeMark{}}
+	for below, mark := range was.Files {
+		if !there[below] {
+			gone.Files[below] = mark
+		}
+	}
+	t.drop(f, all, gone)
+	return kept, nil
+}
+
+// compareFile compares one file. keep tells that it is somebody's work inside, or that there is something else.
+func (t *planted) compareFile(ctx context.Context, f *elementFiles, below, source string, was *treeNote, p *planting,
+	force bool) (keep bool, err error) {
+	info, err := os.Lstat(source)
+	if err != nil {
+		return false, err
+	}
+	want := treeMark{Size: info.Size(), Mode: info.Mode().Perm()}
+	write := func() { t.write, t.sizes[below] = append(t.write, below), want.Size }
+	at := t.full(below)
+	is, err := f.root.Lstat(rel(at))
+	if errors.Is(err, fs.ErrNotExist) {
+		if f.inTheWay(at) && !f.mend && !force {
+			return true, nil
+		}
+		write()
+		return false, nil
+	}
+	if err != nil {
+		return true, nil //nolint:nilerr // it was made inside as well
+	}
+	mark, known := was.Files[below]
+	untouched := known && mark.isAs(is)
+	if untouched && (mark.Size != want.Size || mark.Mode != want.Mode) {
+		write()
+		return false, nil
+	}
+	if untouched || is.Mode().IsRegular() && is.Size() == want.Size {
+		if want.Sum, err = sumOf(ctx, os.Open, source); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case untouched && mark.Sum == want.Sum:
+		t.note.Files[below] = mark
+		return false, nil
+	case untouched || force:
+	case want.Sum != "":
+		now, err := sumOf(ctx, func(at string) (*os.File, error) { return openPlain(f.root, at) }, at)
+		if err == nil && now == want.Sum && f.has(rel(at), want.Mode, 0, 0) {
+			want.Time = is.ModTime().UnixNano()
+			t.note.Files[below] = want
+			return false, nil
+		}
+		if err != nil || now != want.Sum && !t.isNobodys(f, at, p) {
+			return true, ctx.Err()
+		}
+	case !t.isNobodys(f, at, p):
+		return true, nil
+	}
+	write()
+	return false, nil
+}
+
+// isNobodys tells whether a file was put there by itself, or is the image's, and nobody has edited it.
+func (t *planted) isNobodys(f *elementFiles, at string, p *planting) bool {
+	if mark, known := p.was[at]; known {
+		now, err := f.read(at, model.MaxContentSize)
+		return err == nil && hasMark(mark, now)
+	}
+	return f.image && f.isOfImage(at)
+}
+
+// drop has files removed that nobody has edited, unless the element is to have others in their place.
+func (t *planted) drop(f *elementFiles, all *treesOf, note *treeNote) {
+	for _, below := range slices.Sorted(maps.Keys(note.Files)) {
+		at, mark := t.full(below), note.Files[below]
+		info, err := f.root.Lstat(rel(at))
+		if err != nil || !mark.isAs(info) || all.other[at] || t.dir == "" && all.wants(at) {
+			continue
+		}
+		t.remove = append(t.remove, below)
+	}
+}
+
+// sumOf is the digest of a file's content.
+func sumOf(ctx context.Context, open func(string) (*os.File, error), at string) (string, error) {
+	file, err := open(at)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, &untilEnd{ctx, file}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// untilEnd reads until a context ends.
+type untilEnd struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (u *untilEnd) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.from.Read(p)
+}
