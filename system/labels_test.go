@@ -13,16 +13,17 @@ import (
 // lspLab is a network whose middle knows no way to the hosts: only labels lead there. r3 runs FRR, the others nothing.
 const lspLab = `network: lab
 routers:
-  r1: {mpls: [{to: 10.9.2.0/24, push: 100, via: r2}]}
+  r1: {mpls: [{to: 10.9.2.0/24, push: 100, via: r2}, {to: 2001:db8:2::/64, push: 100, via: r2}]}
   r2: {mpls: [{in: 100, out: 200, via: r3}, {in: 300, via: 10.9.12.1}]}
-  r3: {software: frr, mpls: [{in: 200}, {to: 10.9.1.0/24, push: 300, via: r2}]}
+  r3: {software: frr, mpls: [{in: 200}, {to: 10.9.1.0/24, push: 300, via: r2}, {to: 2001:db8:1::/64, push: 300, via: r2}]}
 hosts: [h1, h2]
 links:
-  - h1 -- r1: 10.9.1.0/24
-  - r1 -- r2: 10.9.12.0/30
-  - r2 -- r3: 10.9.23.0/30
-  - r3 -- h2: 10.9.2.0/24
-expect: [h1 reaches h2, h2 reaches h1, "r2 no route 10.9.2.0/24", r1 route 10.9.2.0/24 via r2]
+  - h1 -- r1: 10.9.1.0/24, 2001:db8:1::/64
+  - r1 -- r2: 10.9.12.0/30, 2001:db8:12::/64
+  - r2 -- r3: 10.9.23.0/30, 2001:db8:23::/64
+  - r3 -- h2: 10.9.2.0/24, 2001:db8:2::/64
+expect: [h1 reaches h2 over ipv4, h2 reaches h1 over ipv4, h1 reaches h2 over ipv6, h2 reaches h1 over ipv6,
+  "r2 no route 10.9.2.0/24", r1 route 10.9.2.0/24 via r2]
 `
 
 // TestLabels: label-switched paths are refused by name where a node's kernel has none, and else carry packets over a
@@ -158,4 +159,7 @@ func TestLabels(t *testing.T) {
 	}
 	p.run("apply", "-f", file(t, string(example)))
 	p.run("check", "mpls", "--wait", "3m")
+	for _, router := range []string{"pe1", "a", "b", "pe2"} {
+		compareRoutes(t, p, "mpls", router)
+	}
 }

@@ -166,6 +166,7 @@ type nextHops struct {
 	Gateway string
 	Via     struct{ Host string }
 	Device  string                          `json:"dev"`
+	Labels  string                          // that packets get
 	Several []struct{ Gateway, Dev string } `json:"nexthops"`
 	Group   []struct{ ID int }
 }
@@ -192,6 +193,9 @@ func (n nextHops) words(objects map[int]nextHops) []string {
 		}
 	default:
 		hop(n.Gateway+n.Via.Host, n.Device)
+		if n.Labels != "" {
+			words[0] += " push " + n.Labels
+		}
 	}
 	slices.Sort(words)
 	return words
@@ -206,6 +210,8 @@ func routes(t *testing.T, namespace string) string {
 		if out = strings.TrimSpace(out); out == "" {
 			return
 		}
+		// iproute2 says "dst" of the route and of the labels alike.
+		out = strings.ReplaceAll(out, `"encap":"mpls","dst":`, `"labels":`)
 		if err := json.Unmarshal([]byte(out), into); err != nil {
 			t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
 		}

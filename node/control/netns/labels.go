@@ -39,7 +39,11 @@ func (w *want) addLabels(id model.ID, el *model.NodeElement) error {
 			return fmt.Errorf("element %s: the label-switched path %s leads by nobody that is known", id, p)
 		}
 		if p.To.IsValid() {
-			w.routes = append(w.routes, wantRoute{to: p.To.Masked(), kind: unix.RTN_UNICAST, metric: metric(p.To, 0),
+			first := uint32(0) // before those of routing protocols
+			if p.To.Addr().Is6() {
+				first = 1
+			}
+			w.routes = append(w.routes, wantRoute{to: p.To.Masked(), kind: unix.RTN_UNICAST, metric: first,
 				via: []netip.Addr{p.NextHop}, device: device, labels: p.Out})
 			continue
 		}
