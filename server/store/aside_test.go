@@ -14,6 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/system/attack"
@@ -332,4 +334,47 @@ func TestASilentClusterStopsNobodyWhoStops(t *testing.T) {
 	if _, err := s.Put(ctx, record("new", 1, 3), record("lab", 4, 3)); err != nil {
 		t.Error(err)
 	}
+}
+
+// fallsSilent is a cluster that breaks a connection off while a transaction is under way, and then says nothing.
+type fallsSilent struct {
+	clientv3.KV
+	tries int
+}
+
+func (f *fallsSilent) Txn(context.Context) clientv3.Txn { return &silentTxn{f: f} }
+
+func (f *fallsSilent) Get(context.Context, string, ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return nil, ErrSilent
+}
+
+type silentTxn struct {
+	clientv3.Txn
+	f *fallsSilent
+}
+
+func (t *silentTxn) If(...clientv3.Cmp) clientv3.Txn  { return t }
+func (t *silentTxn) Then(...clientv3.Op) clientv3.Txn { return t }
+func (t *silentTxn) Else(...clientv3.Op) clientv3.Txn { return t }
+func (t *silentTxn) Commit() (*clientv3.TxnResponse, error) {
+	if t.f.tries++; t.f.tries == 1 {
+		return nil, status.Error(codes.Unavailable, "the connection broke off")
+	}
+	return nil, ErrSilent
+}
+
+// TestAnEarlierTryMayHaveBeenWritten: a change that is refused in the end says that one of its tries may have been
+// carried out. One that was never tried does not.
+func TestAnEarlierTryMayHaveBeenWritten(t *testing.T) {
+	s := open(t, t.TempDir())
+	kv := s.kv
+	s.kv = &fallsSilent{}
+	const may = "may have been written all the same"
+	if _, err := s.Put(t.Context(), record("lab", 1, 3)); !errors.Is(err, ErrSilent) || !strings.Contains(err.Error(), may) {
+		t.Errorf("after a try that broke off: %v", err)
+	}
+	if _, err := s.Put(t.Context(), record("lab", 1, 3)); !errors.Is(err, ErrSilent) || strings.Contains(err.Error(), may) {
+		t.Errorf("without a try: %v", err)
+	}
+	s.kv = kv
 }

@@ -87,8 +87,10 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 	defer s.mu.Unlock()
 	within, cancel := s.inHaste(ctx)
 	defer cancel()
+	var unsure *unsureError // of any try
 	revision, err := patiently(within, func() (int64, error) {
 		revision, err := s.put(within, what, records)
+		errors.As(err, &unsure)
 		if errors.Is(err, ErrFull) && s.reclaim != nil && s.reclaim(ctx) == nil {
 			revision, err = s.put(ctx, what, records)
 		}
@@ -96,6 +98,9 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 	})
 	if err != nil && s.hurried(ctx) && laidAside(err) {
 		return s.layRecords(records, err)
+	}
+	if last := (*unsureError)(nil); err != nil && unsure != nil && !errors.As(err, &last) {
+		err = &unsureError{err}
 	}
 	return revision, err
 }
