@@ -335,15 +335,11 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		s.table("Hooks", hooks)
 	}
 
-	routes := table{head: []string{"STATIC ROUTE", "VIA", "INTERFACE", ">METRIC"}}
-	for _, r := range e.Element.Routes {
-		via := join(r.Via)
-		if r.Type != "" && r.Type != model.RouteUnicast {
-			via = string(r.Type)
-		}
-		routes.add(texts(r.To.String(), via, r.Interface, mtuText(r.Metric))...)
+	s.vrfs(&e.Element)
+	s.routes("Routes", e.Element.Routes)
+	for _, name := range e.Element.VRFNames() {
+		s.routes("Routes of the VRF "+name, e.Element.VRFs[name].Routes)
 	}
-	s.table("Routes", routes)
 	s.events(cmd, cl, ref{network: e.ID.Network, element: e.ID.Element})
 	return s.err
 }

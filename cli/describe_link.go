@@ -37,6 +37,7 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Resolve
 	s.line("Link", i.Link)
 	s.line("Edge", i.Edge)
 	s.line("VLANs", vlansText(i))
+	s.line("VRF", i.VRF)
 	s.line("To", farEnd(i))
 	for _, l := range links {
 		if l.Link.Name == i.Link && l.Network == e.ID.Network {

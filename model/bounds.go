@@ -104,6 +104,15 @@ func sizeOf[I any](e *ElementOf[I]) int {
 			}
 		}
 	}
+	for name, v := range e.VRFs {
+		size += sizeOfOther + len(name) + sizeOfOther*(len(v.Routes)+len(v.Gateways))
+		for _, f := range v.Interfaces {
+			size += len(f)
+		}
+		for k := range v.Routes {
+			size += sizeOfOther / 2 * len(v.Routes[k].Via)
+		}
+	}
 	for name, text := range e.Config {
 		size += len(name) + len(text)
 	}

@@ -22,6 +22,8 @@ type Known struct {
 	// Via is the route's next hop, where that is said as an address. Of VRRP it is the virtual router's address, where
 	// that is said.
 	Via netip.Addr `json:"via,omitzero"`
+	// VRF is that of the router where it is known; empty if that is none.
+	VRF string `json:"vrf,omitempty"`
 }
 
 // What is which of these it is.
@@ -115,11 +117,20 @@ func (x Expectation) String() string {
 	if x.Family != AnyFamily {
 		s += " over " + string(x.Family)
 	}
+	if x.VRF != "" {
+		s += " vrf " + x.VRF
+	}
 	return s
 }
 
 // Problem says what is wrong with what is expected to be known, by itself; empty if nothing is.
 func (k Known) Problem() string {
+	switch {
+	case k.VRF == "":
+	case k.What != KnownRoute && k.What != KnownNeighbour,
+		k.Protocol != "" && k.Protocol != "ospf" && k.Protocol != "ospf6":
+		return "vrf is for routes of the kernel, and for neighbours and routes of OSPF; nothing else is spoken in a VRF"
+	}
 	switch k.What {
 	case "":
 		return ""

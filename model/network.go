@@ -125,6 +125,8 @@ type ElementOf[I any] struct {
 	// MPLS are the static label-switched paths that the router is on.
 	MPLS    []LSP   `json:"mpls,omitempty"`
 	Routing Routing `json:"routing,omitzero"`
+	// VRFs are a router's tables for some of its interfaces, by name.
+	VRFs map[string]VRF `json:"vrfs,omitempty"`
 	// Config is the software's own configuration, by file name as the software knows it ("frr.conf", "bird.conf"); it
 	// replaces what Routing would generate. It seeds the element: what is written inside the element later persists.
 	Config map[string]string `json:"config,omitempty"`
@@ -194,6 +196,16 @@ func (r Routing) Protocols() (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// Spoken are the names of the protocols that an element speaks, in its VRFs, too.
+func (e ElementOf[I]) Spoken() []string {
+	all := e.Routing.Protocols()
+	for _, v := range e.VRFs {
+		all = append(all, v.Routing().Protocols()...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // OSPF puts the router's loopback into an area, and all its interfaces that do not say otherwise.

@@ -150,7 +150,8 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 func (r ResolvedRecord) names() (all []NamedAddresses, outside bool) {
 	all = make([]NamedAddresses, 0, min(len(r.Network.Elements), MaxNames))
 	for k := range r.Network.Elements {
-		n := namesOf(&r.Network.Elements[k], func(i *ResolvedInterface) []netip.Prefix { return i.Addresses })
+		n := namesOf(&r.Network.Elements[k], func(i *ResolvedInterface) []netip.Prefix { return i.ownAddresses() })
+		n.Space = r.Network.Spaces[n.Name]
 		if len(n.Addresses) > 0 && len(all) < MaxNames {
 			all = append(all, n)
 		}

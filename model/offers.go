@@ -23,6 +23,7 @@ const (
 	FeatureVRRP     Feature = "vrrp"     // by routers
 	FeatureVLANs    Feature = "vlans"    // at switches' ports, and interfaces of routers and hosts for them
 	FeatureMPLS     Feature = "mpls"     // of routers
+	FeatureVRF      Feature = "vrfs"     // of routers
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -212,6 +213,9 @@ func Wants(net *Resolved) [][]Want {
 		}
 		if len(e.MPLS) > 0 {
 			ask(e.Control.Feature(), FeatureMPLS)
+		}
+		if len(e.VRFs) > 0 {
+			ask(e.Control.Feature(), FeatureVRF)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

@@ -30,6 +30,8 @@ type NodeNetwork struct {
 type NamedAddresses struct {
 	Name      string       `json:"name"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
+	// Space is where these addresses are: elements know the names of their own space. VRFs keep spaces apart.
+	Space int `json:"space,omitempty"`
 }
 
 // MaxNames is how many names an element knows at most.
@@ -37,13 +39,13 @@ const MaxNames = 4096
 
 // Equal tells whether both are the same.
 func (n NamedAddresses) Equal(o NamedAddresses) bool {
-	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses)
+	return n.Name == o.Name && n.Space == o.Space && slices.Equal(n.Addresses, o.Addresses)
 }
 
 // NamesOf is the address by which others find an element: that of its loopback, else of its first interface that has
 // one.
 func NamesOf(e *PlacedElement) NamedAddresses {
-	return namesOf(e, func(i *PlacedInterface) []netip.Prefix { return i.Addresses })
+	return namesOf(e, func(i *PlacedInterface) []netip.Prefix { return i.ownAddresses() })
 }
 
 func namesOf[I any](e *ElementOf[I], addresses func(*I) []netip.Prefix) NamedAddresses {
@@ -133,7 +135,7 @@ func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 		Amounts:  e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces,
 		Loopback: e.Loopback,
 		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID,
-		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, MPLS: e.MPLS, VLANs: e.VLANs, Service: e.Service}
+		Prefixes: e.Prefixes, STP: e.STP, VRRP: e.VRRP, MPLS: e.MPLS, VLANs: e.VLANs, VRFs: e.VRFs, Service: e.Service}
 }
 
 // PlacedEdge is an edge as the node of its end has to know it.

@@ -15,6 +15,8 @@ type Resolved struct {
 	Elements []ResolvedElement
 	Links    []Link
 	Edges    []ResolvedEdge
+	// Spaces are the address spaces of elements that are not in the first one, by name: VRFs keep them apart.
+	Spaces map[string]int
 }
 
 // ResolvedElement is an element whose interfaces are complete, and whose loopback, gateways, router ID and BGP
@@ -45,6 +47,8 @@ type ResolvedInterface struct {
 	// VLAN is set where it is the interface of one VLAN (IEEE 802.1Q) on another one, which On names.
 	VLAN int    `json:"vlan,omitempty"`
 	On   string `json:"on,omitempty"`
+	// VRF is the name of the element's table that it is in; empty where it is in none of its own.
+	VRF string `json:"vrf,omitempty"`
 	// Internet tells that the edge leads out by the machine's uplink. Nobody there speaks a routing protocol, and the
 	// element announces its default route to its neighbours.
 	Internet bool `json:"internet,omitempty"`
@@ -52,6 +56,14 @@ type ResolvedInterface struct {
 	Unannounced bool `json:"unannounced,omitempty"`
 	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
 	Shape *Shape `json:"shape,omitempty"`
+}
+
+// ownAddresses are those that are in none of the element's VRFs.
+func (i ResolvedInterface) ownAddresses() []netip.Prefix {
+	if i.VRF != "" {
+		return nil
+	}
+	return i.Addresses
 }
 
 // LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,6 +165,8 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 		case "mpls": // the kernel's
 		case "vrrp":
 			worst(1, "its routers load it; FRR is restarted where it begins or ends with VRRP")
+		case "vrfs":
+			vrfEffect(old, new, software, worst)
 		case "stp":
 			worst(1, "its ports pass nothing for some seconds")
 		case "kind":
@@ -203,6 +206,27 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 		}
 	}
 	return effect, rank > 0
+}
+
+// vrfEffect says what it is to a router that its VRFs change.
+func vrfEffect(old, new *model.Element, software bool, worst func(int, string)) {
+	in := func(e *model.Element) map[string]string {
+		of := map[string]string{}
+		for _, name := range e.VRFNames() {
+			for _, f := range e.VRFs[name].Interfaces {
+				of[f] = name
+			}
+		}
+		return of
+	}
+	switch {
+	case new.Software == model.SoftwareFRR && !slices.Equal(old.Spoken(), new.Spoken()):
+		worst(2, "restarts "+new.Name)
+	case !maps.Equal(in(old), in(new)):
+		worst(1, "cuts for a moment what goes over interfaces that enter or leave a VRF")
+	case software:
+		worst(1, "reloads "+new.Name)
+	}
 }
 
 // serviceEffect says what it is to an element that something begins to be run in it, or nothing is run in it any more.

@@ -104,6 +104,23 @@ func Bounds(n *model.Network) []model.Problem {
 		if r := e.Routing.RIP; r != nil {
 			of("routing/rip", "words under redistribute", len(r.Redistribute), model.MaxWords)
 		}
+		of("vrfs", "VRFs", len(e.VRFs), model.MaxVRFs)
+		for name, v := range e.VRFs {
+			field := "vrfs/" + model.Shorten(name, model.MaxName)
+			of(field, "interfaces in one VRF", len(v.Interfaces), 2*model.MaxLinks+model.MaxEdges)
+			of(field, "gateways", len(v.Gateways), model.MaxAddresses)
+			of(field, "routes", len(v.Routes), model.MaxRoutes)
+			for k := range v.Routes {
+				of(field, "next hops in one route", len(v.Routes[k].Via), model.MaxNextHops)
+			}
+			for _, o := range []*model.OSPF{v.OSPF, v.OSPF6} {
+				if o != nil {
+					of(field, "words under redistribute", len(o.Redistribute), model.MaxWords)
+				}
+			}
+			interfaces += len(v.Interfaces) // names, as many as there are interfaces, or wrong
+			routes += len(v.Routes)
+		}
 		of("config", "configuration files", len(e.Config), model.MaxConfigFiles)
 		for name, text := range e.Config {
 			of("config", "bytes in the configuration file "+model.Shorten(name, model.MaxName), len(text),

@@ -59,6 +59,12 @@ func (ps *problems) checkKnown(i int, l *layout, report func(format string, args
 		report("over is for what is reached, and for sessions of BGP")
 	}
 	e, ok := l.elements[x.From]
+	if ok && x.VRF != "" && !ps.ofElement(e, "vrfs") {
+		if from := &ps.net.Elements[e]; !slices.Contains(from.VRFNames(), x.VRF) {
+			report("%s has no VRF %s; there is %s", x.From, x.VRF, cmp.Or(model.Either(from.VRFNames()), "none"))
+			return
+		}
+	}
 	if ok && x.What == model.KnownVirtual {
 		ps.checkVirtualExpected(e, x, l, report)
 		return

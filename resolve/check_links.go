@@ -162,14 +162,18 @@ func (ps *problems) checkAddresses(l *layout) {
 	ps.checkSessions(l)
 	for _, s := range l.segments {
 		subnets := ps.checkSegment(l, s)
+		for k := range subnets {
+			subnets[k].space = l.spaceOf(&s)
+		}
 		stated = append(stated, subnets...)
 	}
 	// When they are sorted, a prefix that overlaps another stands right behind the one that contains it.
 	slices.SortStableFunc(stated, func(a, b placed) int {
-		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
+		return cmp.Or(cmp.Compare(a.space, b.space), a.prefix.Addr().Compare(b.prefix.Addr()),
+			cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 	})
 	for i, outer := 1, 0; i < len(stated); i++ {
-		if !stated[outer].prefix.Overlaps(stated[i].prefix) {
+		if stated[outer].space != stated[i].space || !stated[outer].prefix.Overlaps(stated[i].prefix) {
 			outer = i
 			continue
 		}
@@ -211,6 +215,7 @@ type placed struct {
 	name   string
 	about  model.Subject
 	index  int
+	space  int
 }
 
 func (p placed) report(ps *problems, format string, args ...any) {
@@ -226,7 +231,7 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 	n := ps.net
 	add := func(about model.Subject, index int, name string, prefixes []netip.Prefix) {
 		for _, p := range prefixes {
-			this := placed{p, name, about, index}
+			this := placed{prefix: p, name: name, about: about, index: index}
 			i := slices.IndexFunc(subnets, func(o placed) bool { return o.prefix.Addr().Is4() == p.Addr().Is4() })
 			switch {
 			case !p.IsValid():
@@ -291,35 +296,36 @@ func lengthFor(p netip.Prefix, members int) int {
 // checkDuplicates finds addresses that the document states twice. A link-local address may be used again on another
 // segment.
 func (ps *problems) checkDuplicates(l *layout) {
-	owners := map[netip.Addr]string{}
-	own := func(i int, field, owner string, a netip.Addr) {
-		if other, twice := owners[a]; twice {
-			ps.element(i, field, "%s is also the address of %s; an address belongs to one interface", a, other)
+	owners := map[spaced]string{}
+	own := func(i int, field, owner string, at spaced) {
+		if other, twice := owners[at]; twice {
+			ps.element(i, field, "%s is also the address of %s; an address belongs to one interface", at.addr, other)
 			return
 		}
-		owners[a] = owner
+		owners[at] = owner
 	}
 	for i, e := range ps.net.Elements {
 		for _, f := range e.Interfaces {
 			for _, a := range f.Addresses {
 				if !a.Addr().IsLinkLocalUnicast() {
-					own(i, "interfaces/"+f.Name, e.Name+":"+f.Name, a.Addr())
+					own(i, "interfaces/"+f.Name, e.Name+":"+f.Name, l.placeOf(i, f.Name, a.Addr()))
 				}
 			}
 		}
 		for _, a := range e.Loopback {
-			own(i, "loopback", e.Name+"'s loopback", a.Addr())
+			own(i, "loopback", e.Name+"'s loopback", l.ownPlace(i, a.Addr()))
 		}
 	}
-	ids := map[netip.Addr]string{}
+	ids := map[spaced]string{}
 	for i, e := range ps.net.Elements {
 		if !e.RouterID.IsValid() {
 			continue
 		}
-		if other, twice := ids[e.RouterID]; twice {
+		at := l.ownPlace(i, e.RouterID)
+		if other, twice := ids[at]; twice {
 			ps.element(i, "routerID", "router %s has the router ID %s as well; they must differ", other, e.RouterID)
 		}
-		ids[e.RouterID] = e.Name
+		ids[at] = e.Name
 	}
 	for _, s := range l.segments {
 		local := map[netip.Addr]string{}
@@ -351,8 +357,8 @@ func (ps *problems) checkDuplicates(l *layout) {
 // subnets.
 func (ps *problems) checkNextHops(l *layout) {
 	n := ps.net
-	segments := make(map[int][]*prefixSet) // by element; one set for all members of a segment
-	own := make(map[int]*prefixSet)
+	segments := make(map[table][]*prefixSet) // one set for all members of a segment
+	own := make(map[table]*prefixSet)
 	unknown := map[int]bool{}
 	for _, s := range l.segments {
 		stated := &prefixSet{}
@@ -369,7 +375,7 @@ func (ps *problems) checkNextHops(l *layout) {
 				slices.ContainsFunc(s.links, func(i int) bool { return ps.ofLink(i, "prefixes") }) ||
 				slices.ContainsFunc(s.switches, func(i int) bool { return ps.ofElement(i, "prefixes") }))
 		for _, m := range s.members {
-			segments[m.element] = append(segments[m.element], stated)
+			segments[l.tableOf(m)] = append(segments[l.tableOf(m)], stated)
 			unknown[m.element] = unknown[m.element] || open
 		}
 	}
@@ -384,50 +390,67 @@ func (ps *problems) checkNextHops(l *layout) {
 		}
 	}
 	for _, e := range n.Edges {
-		if i, ok := l.elements[e.End.Element]; ok && own[i] == nil && e.Mirror == nil {
-			own[i] = &prefixSet{}
+		i, ok := l.elements[e.End.Element]
+		at := table{i, l.vrfs.of[e.End]}
+		if ok && own[at] == nil && e.Mirror == nil {
+			own[at] = &prefixSet{}
 			for _, f := range n.Elements[i].Interfaces {
 				for _, a := range f.Addresses {
-					own[i].add(a)
+					if l.vrfs.of[model.End{Element: e.End.Element, Interface: f.Name}] == at.vrf {
+						own[at].add(a)
+					}
 				}
 			}
 		}
 	}
 	for i := range n.Elements {
 		e := &n.Elements[i]
-		if unknown[i] || len(e.Gateways) == 0 && len(e.Routes) == 0 || ps.mayBeJoined(i) {
+		if unknown[i] || ps.mayBeJoined(i) || ps.unsureVRFs(i) {
 			continue
 		}
-		sets := segments[i]
-		if own[i] != nil {
-			sets = append(sets, own[i])
+		ps.checkHops(i, "", e.Gateways, e.Routes, segments[table{i, ""}], own[table{i, ""}])
+		for _, name := range e.VRFNames() {
+			at := table{i, name}
+			ps.checkHops(i, name, e.VRFs[name].Gateways, e.VRFs[name].Routes, segments[at], own[at])
 		}
-		if len(sets) > 1 { // many links: look at all of them at once
-			all := &prefixSet{}
-			for _, set := range sets {
-				for _, p := range set.list {
-					all.add(p)
-				}
+	}
+}
+
+// checkHops checks the next hops in one table of an element: on which of its segments' subnets, or else its own, they
+// are.
+func (ps *problems) checkHops(i int, vrf string, gateways []netip.Addr, routes []model.Route, sets []*prefixSet,
+	own *prefixSet) {
+	if len(gateways) == 0 && len(routes) == 0 {
+		return
+	}
+	if own != nil {
+		sets = append(sets, own)
+	}
+	if len(sets) > 1 { // many links: look at all of them at once
+		all := &prefixSet{}
+		for _, set := range sets {
+			for _, p := range set.list {
+				all.add(p)
 			}
-			sets = []*prefixSet{all}
 		}
-		check := func(field, what string, a netip.Addr) {
-			if !a.IsValid() || a.IsLinkLocalUnicast() || len(sets) > 0 && sets[0].contains(a) {
-				return
-			}
-			words := "it has none"
-			if len(sets) > 0 {
-				words = sets[0].words()
-			}
-			ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, words)
+		sets = []*prefixSet{all}
+	}
+	check := func(field, what string, a netip.Addr) {
+		if !a.IsValid() || a.IsLinkLocalUnicast() || len(sets) > 0 && sets[0].contains(a) {
+			return
 		}
-		for _, g := range e.Gateways {
-			check("gateways", "the gateway", g)
+		words := "it has none"
+		if len(sets) > 0 {
+			words = sets[0].words()
 		}
-		for _, r := range e.Routes {
-			for _, v := range r.Via {
-				check("routes", "the next hop", v)
-			}
+		ps.inVRF(i, vrf, field, "%s %s is on none of its subnets (%s)", what, a, words)
+	}
+	for _, g := range gateways {
+		check("gateways", "the gateway", g)
+	}
+	for _, r := range routes {
+		for _, v := range r.Via {
+			check("routes", "the next hop", v)
 		}
 	}
 }

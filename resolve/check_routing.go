@@ -75,6 +75,7 @@ func (ps *problems) checkSoftware(i int) {
 
 func (ps *problems) checkIntents(i int) {
 	r := &ps.net.Elements[i].Routing
+	checkOSPF(r, func(field, format string, args ...any) { ps.element(i, "routing/"+field, format, args...) })
 	redistribute := func(field string, words []string) {
 		for _, w := range words {
 			if !slices.Contains(Redistributed, w) || w == strings.TrimPrefix(field, "routing/") {
@@ -89,14 +90,7 @@ func (ps *problems) checkIntents(i int) {
 		if o == nil {
 			continue
 		}
-		field := []string{"routing/ospf", "routing/ospf6"}[k]
-		if a, err := netip.ParseAddr(o.Area); o.Area != "" && (err != nil || !a.Is4()) {
-			ps.element(i, field+"/area", "the area %q is not in dotted form, like 0.0.0.0", o.Area)
-		}
-		if o.Cost < 0 || o.Cost > 65535 {
-			ps.element(i, field+"/cost", "the cost %d is not between 1 and 65535", o.Cost)
-		}
-		redistribute(field, o.Redistribute)
+		redistribute([]string{"routing/ospf", "routing/ospf6"}[k], o.Redistribute)
 	}
 	r.CheckTimers(func(protocol, key, beside, problem string) {
 		if beside == "" || !ps.ofElement(i, protocol+"/"+beside) {
@@ -131,16 +125,33 @@ func (ps *problems) checkIntents(i int) {
 	ps.checkPolicies(i)
 }
 
+// checkOSPF looks at areas and costs.
+func checkOSPF(r *model.Routing, report func(field, format string, args ...any)) {
+	for k, o := range []*model.OSPF{r.OSPF, r.OSPF6} {
+		if o == nil {
+			continue
+		}
+		field := []string{"ospf", "ospf6"}[k]
+		if a, err := netip.ParseAddr(o.Area); o.Area != "" && (err != nil || !a.Is4()) {
+			report(field+"/area", "the area %q is not in dotted form, like 0.0.0.0", o.Area)
+		}
+		if o.Cost < 0 || o.Cost > 65535 {
+			report(field+"/cost", "the cost %d is not between 1 and 65535", o.Cost)
+		}
+	}
+}
+
 // checkPorts looks at what interfaces say of OSPF.
 func (ps *problems) checkPorts(i int) {
 	e := &ps.net.Elements[i]
 	for k := range e.Interfaces {
 		f := &e.Interfaces[k]
+		routing := routingAt(e, e.VRFOf(f.Name))
 		for _, v := range []struct {
 			name string
 			at   *model.OSPFPort
 			o    *model.OSPF
-		}{{"ospf", f.OSPF, e.Routing.OSPF}, {"ospf6", f.OSPF6, e.Routing.OSPF6}} {
+		}{{"ospf", f.OSPF, routing.OSPF}, {"ospf6", f.OSPF6, routing.OSPF6}} {
 			if v.at == nil {
 				continue
 			}
@@ -149,7 +160,7 @@ func (ps *problems) checkPorts(i int) {
 			case e.Kind != model.Router:
 				ps.element(i, field, "interface %s: only routers speak %s", f.Name, model.ProtocolName(v.name))
 				continue
-			case v.o == nil && !ps.ofElement(i, v.name):
+			case v.o == nil && !ps.ofElement(i, v.name, "vrfs"):
 				ps.element(i, field, "interface %s: it says what %s does there, which the router does not "+
 					"speak; write %s: {} for the router", f.Name, model.ProtocolName(v.name), v.name)
 			}
@@ -175,16 +186,32 @@ func isArea(s string) bool {
 
 func (ps *problems) checkRoutes(i int) {
 	e := &ps.net.Elements[i]
+	in := map[string]string{} // the VRF of an interface
+	for _, name := range e.VRFNames() {
+		for _, f := range e.VRFs[name].Interfaces {
+			in[f] = name
+		}
+	}
+	ps.checkRoutesIn(i, "", e.Gateways, e.Routes, in)
+	for _, name := range e.VRFNames() {
+		ps.checkRoutesIn(i, name, e.VRFs[name].Gateways, e.VRFs[name].Routes, in)
+	}
+}
+
+// checkRoutesIn looks at the routes of one of an element's tables.
+func (ps *problems) checkRoutesIn(i int, vrf string, gateways []netip.Addr, routes []model.Route,
+	in map[string]string) {
+	e := &ps.net.Elements[i]
 	var v4, v6 bool
-	for _, g := range e.Gateways {
+	for _, g := range gateways {
 		seen := &v4
 		if g.Is6() {
 			seen = &v6
 		}
 		if !g.IsValid() || g.IsUnspecified() || g.IsMulticast() {
-			ps.element(i, "gateways", "%s is no gateway's address", g)
+			ps.inVRF(i, vrf, "gateways", "%s is no gateway's address", g)
 		} else if *seen {
-			ps.element(i, "gateways",
+			ps.inVRF(i, vrf, "gateways",
 				"it has two gateways of one address family; write a route to 0.0.0.0/0 or ::/0 with several next "+
 					"hops instead")
 		}
@@ -194,51 +221,62 @@ func (ps *problems) checkRoutes(i int) {
 		to     netip.Prefix
 		metric int
 	}
-	seen := make(map[place]bool, len(e.Routes))
-	for _, g := range e.Gateways {
+	seen := make(map[place]bool, len(routes))
+	for _, g := range gateways {
 		seen[place{netip.PrefixFrom(unspecified(g), 0), 0}] = true
 	}
 	interfaces := make(map[string]struct{}, len(e.Interfaces))
 	for _, f := range e.Interfaces {
 		interfaces[f.Name] = struct{}{}
 	}
-	for _, r := range e.Routes {
+	for _, r := range routes {
 		if at := (place{r.To, r.Metric}); seen[at] {
-			ps.element(i, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write "+
+			ps.inVRF(i, vrf, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write "+
 				"one with several next hops, or different metrics", r.To)
 		} else {
 			seen[at] = true
 		}
 		switch {
 		case !r.To.IsValid():
-			ps.element(i, "routes", "a route leads nowhere")
+			ps.inVRF(i, vrf, "routes", "a route leads nowhere")
 			continue
 		case r.To != r.To.Masked():
-			ps.element(i, "routes", "the route to %s has bits beyond its length; its prefix is %s", r.To, r.To.Masked())
+			ps.inVRF(i, vrf, "routes", "the route to %s has bits beyond its length; its prefix is %s", r.To,
+				r.To.Masked())
 		case r.Type != "" && !slices.Contains(model.RouteTypes, r.Type):
-			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type,
+			ps.inVRF(i, vrf, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type,
 				model.Either(model.RouteTypes))
 		case r.Type != "" && r.Type != model.RouteUnicast && (len(r.Via) > 0 || r.Interface != ""):
-			ps.element(i, "routes", "the route to %s is %s, so it has no next hop and no interface", r.To, r.Type)
+			ps.inVRF(i, vrf, "routes", "the route to %s is %s, so it has no next hop and no interface", r.To, r.Type)
 		case (r.Type == "" || r.Type == model.RouteUnicast) && len(r.Via) == 0 && r.Interface == "":
-			ps.element(i, "routes", "the route to %s needs a next hop or an interface", r.To)
+			ps.inVRF(i, vrf, "routes", "the route to %s needs a next hop or an interface", r.To)
 		case r.Metric < 0:
-			ps.element(i, "routes", "the route to %s: the metric %d is negative", r.To, r.Metric)
+			ps.inVRF(i, vrf, "routes", "the route to %s: the metric %d is negative", r.To, r.Metric)
 		}
 		for _, v := range r.Via {
 			if v.Is4() && r.To.Addr().Is6() {
-				ps.element(i, "routes", "the route to %s has the IPv4 next hop %s", r.To, v)
+				ps.inVRF(i, vrf, "routes", "the route to %s has the IPv4 next hop %s", r.To, v)
 			}
 			if v.Is6() && r.To.Addr().Is4() {
-				ps.element(i, "routes", "the route to %s has the IPv6 next hop %s", r.To, v)
+				ps.inVRF(i, vrf, "routes", "the route to %s has the IPv6 next hop %s", r.To, v)
 			}
 		}
 		if _, is := interfaces[r.Interface]; r.Interface != "" && !is && !ps.mayHave(i, r.Interface) &&
 			!ps.ofElement(i, "interfaces") {
-			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To,
+			ps.inVRF(i, vrf, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To,
 				r.Interface, interfaceNames(e))
+		} else if r.Interface != "" && is && in[r.Interface] != vrf {
+			ps.inVRF(i, vrf, "routes", "the route to %s leaves by %s, which is in %s; routes leave by interfaces of "+
+				"their own table", r.To, r.Interface, vrfWords(in[r.Interface]))
 		}
 	}
+}
+
+func vrfWords(name string) string {
+	if name == "" {
+		return "no VRF"
+	}
+	return "the VRF " + name
 }
 
 func unspecified(a netip.Addr) netip.Addr {

@@ -122,7 +122,7 @@ func DefaultSoftware(e model.Element) model.Software {
 		return ""
 	case e.Config["bird.conf"] != "":
 		return model.SoftwareBIRD
-	case len(e.Config) > 0 || e.Routing.Any():
+	case len(e.Config) > 0 || len(e.Spoken()) > 0:
 		return model.SoftwareFRR
 	default:
 		return model.SoftwareStatic

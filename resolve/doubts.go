@@ -15,15 +15,15 @@ const mostDoubts = 20
 // Doubts tells what is possible and yet cannot work: neighbours that can never be. It may be meant – a lesson may be to
 // find it –, so nothing is refused. The network is complete, and resolved is what it was resolved to.
 func Doubts(net *model.Network, resolved *model.Resolved) []string {
-	d := doubts{layout: newLayout(net), resolved: resolved, owner: map[netip.Addr]int{}}
+	d := doubts{layout: newLayout(net), resolved: resolved, owner: map[spaced]int{}}
 	for i := range resolved.Elements {
 		e := &resolved.Elements[i]
 		for _, p := range e.Loopback {
-			d.owner[p.Addr()] = i
+			d.owner[d.ownPlace(i, p.Addr())] = i
 		}
 		for _, f := range e.Interfaces {
 			for _, p := range f.Addresses {
-				d.owner[p.Addr()] = i
+				d.owner[d.placeOf(i, f.Name, p.Addr())] = i
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func Doubts(net *model.Network, resolved *model.Resolved) []string {
 type doubts struct {
 	*layout
 	resolved *model.Resolved
-	owner    map[netip.Addr]int // elements by their addresses
+	owner    map[spaced]int // elements by their addresses
 	told     []string
 }
 
@@ -72,7 +72,8 @@ func (d *doubts) ospf(s *segment) {
 		for _, m := range s.members {
 			e := &d.resolved.Elements[m.element]
 			f := &e.Interfaces[m.iface]
-			o := v.of(&e.Routing)
+			routing := routingAt(e, f.VRF)
+			o := v.of(&routing)
 			if o == nil || !v.at(f).Runs() || !generated(e) || v.v4 && !hasIPv4(f.Addresses) || e == first {
 				continue
 			}
@@ -142,7 +143,7 @@ func (d *doubts) expected() {
 				continue
 			}
 			e := &d.resolved.Elements[i]
-			speaks := e.Routing.Protocols()
+			speaks := e.Spoken()
 			if generated(e) && len(speaks) > 0 && !slices.Contains(speaks, x.Protocol) {
 				d.tell("expect: %q: %s speaks %s, and no %s", x.String(), name, strings.Join(speaks, " and "),
 					x.Protocol)

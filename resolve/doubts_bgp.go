@@ -21,7 +21,7 @@ func (d *doubts) bgp() {
 			continue
 		}
 		for _, n := range stated.Neighbors {
-			owner, known := d.owner[n.Address.WithZone("")]
+			owner, known := d.owner[d.ownPlace(i, n.Address.WithZone(""))]
 			if n.Interface != "" {
 				owner, known = d.at(e, n.Interface)
 			}
@@ -34,14 +34,15 @@ func (d *doubts) bgp() {
 			case known && owner == i:
 				d.tell("%s: its BGP neighbour %s is its own address", e.Name, n.Address)
 			case known:
-				d.session(e, n, &d.resolved.Elements[owner])
+				d.session(i, n, owner)
 			}
 		}
 	}
 }
 
 // session compares what two ends of a session say of each other.
-func (d *doubts) session(e *model.ResolvedElement, n model.BGPNeighbor, far *model.ResolvedElement) {
+func (d *doubts) session(at int, n model.BGPNeighbor, other int) {
+	e, far := &d.resolved.Elements[at], &d.resolved.Elements[other]
 	if far.Kind != model.Router || !generated(far) {
 		return // whoever runs there may speak BGP
 	}
@@ -54,7 +55,7 @@ func (d *doubts) session(e *model.ResolvedElement, n model.BGPNeighbor, far *mod
 		if (n.Interface == "") != (o.Interface == "") {
 			return false
 		}
-		i, known := d.owner[o.Address.WithZone("")]
+		i, known := d.owner[d.ownPlace(other, o.Address.WithZone(""))]
 		if o.Interface != "" {
 			i, known = d.at(far, o.Interface)
 		}

@@ -55,12 +55,13 @@ func (ps *problems) checkInternet(i int, l *layout) {
 }
 
 // gateway gives the edge an address on a subnet of its segment.
-func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]struct{}, first, last uint64) bool {
+func (r *resolver) gateway(space, edge int, subnet netip.Prefix, used map[netip.Addr]struct{},
+	first, last uint64) bool {
 	e := &r.out.Edges[edge]
 	key := model.EdgeKey(e.Name)
 	a := netip.Addr{}
 	for _, p := range r.was.Addresses[key] {
-		_, stated := r.explicit[p.Addr()]
+		_, stated := r.explicit[spaced{space, p.Addr()}]
 		_, taken := used[p.Addr()]
 		if p.Masked() == subnet && !stated && !taken {
 			a = p.Addr()
@@ -68,7 +69,7 @@ func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]st
 	}
 	if !a.IsValid() {
 		var ok bool
-		if a, ok = r.free(subnet, &first, last, used); !ok {
+		if a, ok = r.free(space, subnet, &first, last, used); !ok {
 			return false
 		}
 	}
@@ -155,7 +156,11 @@ func (r *resolver) prefixes() []netip.Prefix {
 		for _, p := range e.Loopback {
 			add(p)
 		}
-		for _, x := range e.Routes {
+		routes := e.Routes
+		for _, name := range e.VRFNames() {
+			routes = slices.Concat(routes, e.VRFs[name].Routes)
+		}
+		for _, x := range routes {
 			if x.Type == "" || x.Type == model.RouteUnicast {
 				add(x.To)
 			}

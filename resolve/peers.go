@@ -11,8 +11,7 @@ import (
 // peers tells the interfaces of each segment whom they reach there.
 func (r *resolver) peers() {
 	for _, s := range r.segments {
-		over := len(s.switches) == 0 && len(s.members) == 2 &&
-			r.overInterfaces(s.members[0].element, s.members[1].element)
+		over := r.meetOverInterfaces(&s)
 		members := slices.DeleteFunc(slices.Clone(s.members), func(m member) bool {
 			f := r.interfaceOf(m)
 			return f.Far == nil || len(f.Addresses) == 0 && !over

@@ -35,6 +35,9 @@ func ReadPart(n model.Network, unknown *Unknown) (Document, []model.Problem) {
 	ps := &problems{net: &n, unknown: unknown}
 	_, ps.v6 = Families(&n)
 	l := newLayout(&n)
+	if unknown != nil {
+		l = newPartLayout(&n, ps.unsureVRFs)
+	}
 	ps.checkNetwork()
 	for i := range n.Elements {
 		ps.checkElement(i, len(stated[i].Interfaces))
@@ -44,6 +47,7 @@ func ReadPart(n model.Network, unknown *Unknown) (Document, []model.Problem) {
 	ps.checkVRRP(l)
 	ps.checkVLANs(l)
 	ps.checkMPLS(l)
+	ps.checkInVRFs(l)
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)
@@ -105,11 +109,11 @@ func softwareMemory(e *model.Element) model.Bytes {
 	if e.Kind != model.Router || e.Software != model.SoftwareFRR {
 		return 0
 	}
-	return frrMemory + model.Bytes(len(e.Routing.Protocols()))*frrProtocolMemory
+	return frrMemory + model.Bytes(len(e.Spoken()))*frrProtocolMemory
 }
 
 func protocolWords(e *model.Element) string {
-	if names := e.Routing.Protocols(); len(names) > 0 {
+	if names := e.Spoken(); len(names) > 0 {
 		return " with " + strings.Join(names, ", ")
 	}
 	return ""
@@ -224,6 +228,7 @@ func (ps *problems) checkElement(i, stated int) {
 		}
 	}
 	ps.checkRoutes(i)
+	ps.checkVRFs(i)
 }
 
 // checkAxes tells what is wrong with an element's control and forwarding, whatever one of them is that is not known.
@@ -280,6 +285,7 @@ func (ps *problems) checkSwitch(i int) {
 	if len(e.Loopback) > 0 || len(e.Gateways) > 0 || len(e.Routes) > 0 {
 		ps.element(i, "", "a switch has no loopback, gateway or routes: it knows no addresses")
 	}
+	ps.checkVRFs(i)
 }
 
 // checkPrefixes checks the subnets that a link or a switch states.

@@ -39,6 +39,7 @@ func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, 
 			return r.out, as, fmt.Errorf("network %s: %w", net.Name, err)
 		}
 	}
+	r.inVRFs()
 	r.neighbours()
 	r.internets()
 	r.labels()
@@ -50,7 +51,7 @@ type resolver struct {
 	*layout                 // of the document
 	out      model.Resolved // with the document's elements, interfaces, links and edges, by the same indices
 	was, now model.Assigned
-	explicit map[netip.Addr]struct{} // addresses that the document states
+	explicit map[spaced]struct{} // addresses that the document states
 }
 
 // unresolved contains what the document says; the resolver fills in the rest. It shares nothing with the document that
@@ -195,24 +196,28 @@ func (r *resolver) subnets() error {
 	}
 	take(LoopbackPool4)
 	take(LoopbackPool6)
-	r.explicit = map[netip.Addr]struct{}{}
-	for _, e := range r.out.Elements {
+	r.explicit = map[spaced]struct{}{}
+	for i, e := range r.out.Elements {
 		for _, f := range e.Interfaces {
 			for _, a := range f.Addresses {
 				take(a)
-				r.explicit[a.Addr()] = struct{}{}
+				r.explicit[r.placeOf(i, f.Name, a.Addr())] = struct{}{}
 			}
 		}
 		for _, a := range e.Loopback {
 			take(a)
-			r.explicit[a.Addr()] = struct{}{}
+			r.explicit[r.ownPlace(i, a.Addr())] = struct{}{}
 		}
 		for _, p := range e.Prefixes {
 			take(p)
 		}
 		for _, v := range e.VRRP {
 			if v.Address.IsValid() {
-				r.explicit[v.Address] = struct{}{}
+				for k := range r.segments {
+					if s := &r.segments[k]; slices.Contains(s.switches, i) {
+						r.explicit[spaced{r.spaceOf(s), v.Address}] = struct{}{}
+					}
+				}
 			}
 		}
 	}
@@ -399,6 +404,7 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 // number gives an address of the subnet to every member of the segment that states none of its family.
 func (r *resolver) number(n numbering) error {
 	s := *n.segment
+	space := r.spaceOf(&s)
 	for _, subnet := range n.subnets {
 		v6 := subnet.Addr().Is6()
 		r.virtualAddresses(s, subnet)
@@ -422,10 +428,10 @@ func (r *resolver) number(n numbering) error {
 			f.Addresses = append(slices.Clone(f.Addresses), netip.PrefixFrom(a, subnet.Bits()))
 		}
 		if n.key != "" {
-			open = r.keepAddresses(open, subnet, give)
+			open = r.keepAddresses(space, open, subnet, give)
 		}
 		for _, edge := range s.internet {
-			if !r.gateway(edge, subnet, used, first, last) {
+			if !r.gateway(space, edge, subnet, used, first, last) {
 				return fmt.Errorf("%s: %s has no address left for the gateway of edge %s; state a larger prefix",
 					r.name(s), subnet,
 					r.out.Edges[edge].Name)
@@ -436,10 +442,10 @@ func (r *resolver) number(n numbering) error {
 			if n.key == "" && len(s.members) == 2 && m == s.members[1] && next == first {
 				next++ // the second end is .2 even if the first states its own address
 			}
-			a, ok := r.free(subnet, &next, last, used)
+			a, ok := r.free(space, subnet, &next, last, used)
 			if !ok && len(s.members) == 2 {
 				next = first
-				a, ok = r.free(subnet, &next, last, used)
+				a, ok = r.free(space, subnet, &next, last, used)
 			}
 			if !ok {
 				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet,
@@ -461,14 +467,15 @@ func (r *resolver) addressKey(m member) string {
 
 // keepAddresses gives the members of a switched segment the addresses that they had before. It returns the others,
 // routers first.
-func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(member, netip.Addr)) []member {
+func (r *resolver) keepAddresses(space int, open []member, subnet netip.Prefix,
+	give func(member, netip.Addr)) []member {
 	var routers, hosts []member
 	for _, m := range open {
 		key := r.addressKey(m)
 		had := slices.IndexFunc(r.was.Addresses[key], func(p netip.Prefix) bool { return p.Masked() == subnet })
 		if had >= 0 {
 			p := r.was.Addresses[key][had]
-			if _, stated := r.explicit[p.Addr()]; !stated {
+			if _, stated := r.explicit[spaced{space, p.Addr()}]; !stated {
 				give(m, p.Addr())
 				r.now.Addresses[key] = append(r.now.Addresses[key], p)
 				continue
@@ -484,11 +491,11 @@ func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(m
 }
 
 // free returns the subnet's first free address from the number next on.
-func (r *resolver) free(subnet netip.Prefix, next *uint64, last uint64,
+func (r *resolver) free(space int, subnet netip.Prefix, next *uint64, last uint64,
 	used map[netip.Addr]struct{}) (netip.Addr, bool) {
 	for ; *next <= last; *next++ {
 		a := nth(subnet, *next)
-		if _, stated := r.explicit[a]; stated {
+		if _, stated := r.explicit[spaced{space, a}]; stated {
 			continue
 		}
 		if _, ok := used[a]; !ok {

@@ -27,7 +27,7 @@ func (r *resolver) loopbacks() error {
 		return !four && !six
 	}
 	wants := func(e *model.ResolvedElement) bool {
-		return e.Kind == model.Router && e.Routing.Any()
+		return e.Kind == model.Router && len(e.Spoken()) > 0
 	}
 	for i := range r.out.Elements {
 		e := &r.out.Elements[i]
@@ -49,11 +49,12 @@ func (r *resolver) loopbacks() error {
 		}
 		// The number of the IPv4 loopback is the router's number in every family, and its identifier.
 		own := r.was.Loopbacks[e.Name]
-		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) ||
+		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(i, own[0].Addr()) ||
 			!clear(own[0].Addr()) {
-			a, ok := r.free(LoopbackPool4, &next, 1<<16-2, taken)
+			space := r.vrfs.spaces[table{i, ""}]
+			a, ok := r.free(space, LoopbackPool4, &next, 1<<16-2, taken)
 			for ok && !clear(a) {
-				a, ok = r.free(LoopbackPool4, &next, 1<<16-2, taken)
+				a, ok = r.free(space, LoopbackPool4, &next, 1<<16-2, taken)
 			}
 			if !ok {
 				return model.ProblemOfElement(e, "loopback",
@@ -88,8 +89,8 @@ func loopback6(a netip.Addr) netip.Addr {
 	return nth(LoopbackPool6, uint64(b[2])<<8|uint64(b[3]))
 }
 
-func (r *resolver) statedAddr(a netip.Addr) bool {
-	_, ok := r.explicit[a]
+func (r *resolver) statedAddr(i int, a netip.Addr) bool {
+	_, ok := r.explicit[r.ownPlace(i, a)]
 	return ok
 }
 
@@ -121,6 +122,9 @@ func (r *resolver) neighbours() {
 		for _, v6 := range []bool{false, true} {
 			r.gateways(s, v6)
 			for _, m := range s.members {
+				if r.vrfOf(m) != "" {
+					continue // BGP is spoken in no VRF
+				}
 				own, ok := r.address(m, v6)
 				if b := r.out.Elements[m.element].Routing.BGP; b != nil && ok && hosts && networks[m.element] &&
 					!slices.Contains(b.Networks, own.Masked()) {
@@ -133,7 +137,8 @@ func (r *resolver) neighbours() {
 				for _, o := range s.members {
 					far := &r.out.Elements[o.element]
 					a, ok := r.address(o, v6)
-					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
+					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) ||
+						r.vrfOf(o) != "" {
 						continue
 					}
 					b.Neighbors = append(b.Neighbors,
@@ -150,7 +155,7 @@ func (r *resolver) neighbours() {
 // sessionOverInterfaces tells whether the session on a segment is over the interfaces at its ends. It is given to those
 // whose neighbours are chosen here.
 func (r *resolver) sessionOverInterfaces(s segment, chosen map[int]*model.BGP) bool {
-	if len(s.switches) > 0 || len(s.members) != 2 || !r.overInterfaces(s.members[0].element, s.members[1].element) {
+	if !r.meetOverInterfaces(&s) {
 		return false
 	}
 	for k, m := range s.members {

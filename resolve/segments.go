@@ -35,11 +35,15 @@ type layout struct {
 	segments   []segment         // in the order of their first links
 	loops      []int             // links that close a loop of switches, in some VLAN
 	vlans      vlans
+	vrfs       vrfs
 }
 
 // newLayout reads the structure of a network that Complete has seen. Links and edges to elements that do not exist are
 // left out.
-func newLayout(net *model.Network) *layout {
+func newLayout(net *model.Network) *layout { return newPartLayout(net, nil) }
+
+// newPartLayout does it where the VRFs of some elements are not known.
+func newPartLayout(net *model.Network, unsure func(element int) bool) *layout {
 	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)),
 		interfaces: make(map[model.End]int, 2*len(net.Links))}
 	l.vlans = vlansOf(net)
@@ -126,6 +130,7 @@ func newLayout(net *model.Network) *layout {
 	for i := range l.segments {
 		slices.Sort(l.segments[i].switches)
 	}
+	l.newVRFs(unsure)
 	return l
 }
 
@@ -162,12 +167,21 @@ func (l *layout) unnumbered(link int) bool {
 	}
 	for k, e := range [2]int{a, b} {
 		i := l.interfaces[l.net.Links[link].Ends[k]]
+		if l.vrfOf(member{link, e, i}) != "" {
+			return false // no BGP is spoken there
+		}
 		if slices.ContainsFunc(l.net.Elements[e].Interfaces[i].Addresses,
 			func(p netip.Prefix) bool { return !p.Addr().IsLinkLocalUnicast() }) {
 			return false
 		}
 	}
 	return true
+}
+
+// meetOverInterfaces tells whether the session of a segment's two members is over their interfaces.
+func (l *layout) meetOverInterfaces(s *segment) bool {
+	return len(s.switches) == 0 && len(s.members) == 2 && l.vrfOf(s.members[0]) == "" && l.vrfOf(s.members[1]) == "" &&
+		l.overInterfaces(s.members[0].element, s.members[1].element)
 }
 
 // overInterfaces tells whether the sessions of two elements with a link between them are over their interfaces.
@@ -285,6 +299,13 @@ func Families(n *model.Network) (v4, v6 bool) {
 		}
 		for _, r := range e.Routes {
 			prefixes([]netip.Prefix{r.To})
+		}
+		for _, v := range e.VRFs {
+			addresses(v.Gateways)
+			for _, r := range v.Routes {
+				prefixes([]netip.Prefix{r.To})
+			}
+			v4, v6 = v4 || v.OSPF != nil, v6 || v.OSPF6 != nil
 		}
 		v4 = v4 || e.Routing.OSPF != nil
 		v6 = v6 || e.Routing.OSPF6 != nil

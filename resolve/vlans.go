@@ -200,36 +200,49 @@ func (v *vlans) atEdge(sw int, e *model.Edge) []int {
 	return []int{v.untagged(sw)}
 }
 
-// VLANsApart tells which elements only VLANs keep apart: there are links and switches between them, but no router is in
-// VLANs of both. They must not reach each other.
-func VLANsApart(net *model.Resolved) func(a, b string) bool {
+// Apart tells which elements only VLANs and VRFs keep apart: there are links and switches between them, but no router
+// leads from one to the other, since it is in no VLAN of both, or has them in different VRFs. They must not reach each
+// other. A router with VRFs is where it is in none.
+func Apart(net *model.Resolved) func(a, b string) bool {
 	if !slices.ContainsFunc(net.Elements, func(e model.ResolvedElement) bool {
-		return slices.ContainsFunc(e.Interfaces, model.ResolvedInterface.HasVLANs)
+		return len(e.VRFs) > 0 || slices.ContainsFunc(e.Interfaces, model.ResolvedInterface.HasVLANs)
 	}) {
 		return func(string, string) bool { return false }
 	}
-	// A place is an element, or a switch in one VLAN. A host is in several places, which it does not join.
+	// A place is an element, a router's VRF, or a switch in one VLAN. A host is in several places, which it does not
+	// join.
 	type place struct {
 		element string
 		vlan    int
+		vrf     string
 	}
 	wires, ways := sets[string]{}, sets[place]{}
 	of := map[string][]place{}
 	kinds := map[string]model.Kind{}
+	vrfs := map[model.End]string{}
 	for i := range net.Elements {
-		kinds[net.Elements[i].Name] = net.Elements[i].Kind
-	}
-	at := func(f *model.ResolvedInterface, element string, vlan int) place {
-		switch kinds[element] {
-		case model.Switch:
-			return place{element, vlan}
-		case model.Router:
-			return place{element, 0}
+		e := &net.Elements[i]
+		kinds[e.Name] = e.Kind
+		for k := range e.Interfaces {
+			if f := &e.Interfaces[k]; f.VRF != "" {
+				vrfs[model.End{Element: e.Name, Interface: f.Name}] = f.VRF
+			}
 		}
-		return place{element + ":" + f.Link, vlan} // one end of a host
+	}
+	at := func(link string, end model.End, vlan int, c *carriage) place {
+		switch kinds[end.Element] {
+		case model.Switch:
+			return place{end.Element, vlan, ""}
+		case model.Router:
+			return place{end.Element, 0, vrfs[c.end(end, vlan)]}
+		}
+		return place{end.Element + ":" + link, vlan, ""} // one end of a host
 	}
 	for i := range net.Elements {
 		e := &net.Elements[i]
+		if len(e.VRFs) > 0 {
+			of[e.Name] = []place{{e.Name, 0, ""}}
+		}
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
 			if f.Far == nil || f.VLAN != 0 {
@@ -238,9 +251,11 @@ func VLANsApart(net *model.Resolved) func(a, b string) bool {
 			wires.join(e.Name, f.Far.Element)
 			c := carriage{untagged: f.Untagged, tagged: f.Tagged.List()}
 			for _, vlan := range c.all() {
-				own := at(f, e.Name, vlan)
-				ways.join(own, at(f, f.Far.Element, vlan))
-				of[e.Name] = append(of[e.Name], own)
+				own := at(f.Link, model.End{Element: e.Name, Interface: f.Name}, vlan, &c)
+				ways.join(own, at(f.Link, model.End{Element: f.Far.Element, Interface: f.Far.Interface}, vlan, &c))
+				if len(e.VRFs) == 0 {
+					of[e.Name] = append(of[e.Name], own)
+				}
 			}
 		}
 	}

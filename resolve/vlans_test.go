@@ -301,7 +301,7 @@ links:
   - gw -- s1: {vlans: [10, 20]}
   - gw -- far
 `)
-	apart := resolve.VLANsApart(&r)
+	apart := resolve.Apart(&r)
 	for _, c := range []struct {
 		a, b string
 		want bool

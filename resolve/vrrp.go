@@ -224,9 +224,10 @@ func (r *resolver) virtualAddresses(s segment, subnet netip.Prefix) {
 	r.virtualsOf(&s, func(v *model.VRRP) {
 		for ; !v.Address.IsValid() && next >= first; next-- {
 			a := nth(subnet, next)
-			if _, stated := r.explicit[a]; !stated {
+			at := spaced{r.spaceOf(&s), a}
+			if _, stated := r.explicit[at]; !stated {
 				v.Address = a
-				r.explicit[a] = struct{}{}
+				r.explicit[at] = struct{}{}
 			}
 		}
 	})

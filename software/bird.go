@@ -32,6 +32,10 @@ var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "
 
 // renderBIRD plans an element with BIRD. A bird.conf of the user's own is taken as it is.
 func renderBIRD(el model.ResolvedElement) (Plan, error) {
+	if len(el.VRFs) > 0 {
+		return Plan{}, fmt.Errorf("with bird there are no VRFs here: set software to %s or %s", model.SoftwareFRR,
+			model.SoftwareStatic)
+	}
 	if err := checkConfigNames(el.Config, model.SoftwareBIRD); err != nil {
 		return Plan{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -20,9 +21,17 @@ const spfThrottle = "10 200 10000"
 
 // frrConfig generates frr.conf, for FRR 8.4 to 10.
 func frrConfig(el model.ResolvedElement) (string, error) {
-	if err := checkIntents(el); err != nil {
-		return "", err
+	// The router as it is in none of its VRFs, and in each of them.
+	views, names := []model.ResolvedElement{model.InVRF(el, "")}, append([]string{""}, el.VRFNames()...)
+	for _, name := range names[1:] {
+		views = append(views, model.InVRF(el, name))
 	}
+	for k := range views {
+		if err := checkIntents(views[k]); err != nil {
+			return "", inVRF(names[k], err)
+		}
+	}
+	el = views[0]
 	var w writer
 	w.line("frr defaults traditional")
 	w.line("hostname %s", el.Name)
@@ -37,17 +46,61 @@ func frrConfig(el model.ResolvedElement) (string, error) {
 	if err := frrStatic(&w, el); err != nil {
 		return "", err
 	}
-	frrBFD(&w, el)
-	for _, p := range ports(el) {
-		frrInterface(&w, el, p)
+	for k, name := range names[1:] {
+		if err := frrVRF(&w, views[1+k], name); err != nil {
+			return "", inVRF(name, err)
+		}
 	}
-	for _, write := range []func(*writer, model.ResolvedElement) error{frrOSPF, frrOSPF6, frrISIS, frrBGP, frrRIP} {
+	frrBFD(&w, el)
+	for k := range views {
+		for _, p := range ports(views[k]) {
+			frrInterface(&w, views[k], p)
+		}
+	}
+	for k, name := range names {
+		vrf := ""
+		if name != "" {
+			vrf = " vrf " + name
+		}
+		if err := frrOSPF(&w, views[k], vrf); err != nil {
+			return "", inVRF(name, err)
+		}
+		if err := frrOSPF6(&w, views[k], vrf); err != nil {
+			return "", inVRF(name, err)
+		}
+	}
+	for _, write := range []func(*writer, model.ResolvedElement) error{frrISIS, frrBGP, frrRIP} {
 		if err := write(&w, el); err != nil {
 			return "", err
 		}
 	}
 	w.line("end")
 	return w.String(), nil
+}
+
+func inVRF(name string, err error) error {
+	if name == "" {
+		return err
+	}
+	return fmt.Errorf("VRF %s: %w", name, err)
+}
+
+// frrVRF writes the static routes of a VRF. FRR says each VRF that it finds in its own configuration, so the generated
+// one has all of them, whether there are routes or not.
+func frrVRF(w *writer, el model.ResolvedElement, name string) error {
+	var b writer
+	if err := frrStatic(&b, el); err != nil {
+		return err
+	}
+	w.line("vrf %s", name)
+	for line := range strings.Lines(b.String()) {
+		if line != "!\n" {
+			w.WriteString(" " + line)
+		}
+	}
+	w.line("exit-vrf")
+	w.line("!")
+	return nil
 }
 
 // frrStatic writes the static routes, those of gateways among them.
@@ -166,12 +219,12 @@ func frrOSPFInterface(b *writer, words string, o *model.OSPF, p port, at *model.
 }
 
 // frrOSPF configures OSPFv2 (RFC 2328); what it does on each interface is frrInterface's.
-func frrOSPF(w *writer, el model.ResolvedElement) error {
+func frrOSPF(w *writer, el model.ResolvedElement, vrf string) error {
 	o := el.Routing.OSPF
 	if o == nil {
 		return nil
 	}
-	w.line("router ospf")
+	w.line("router ospf%s", vrf)
 	w.line(" ospf router-id %s", el.RouterID)
 	// FRR waits 5 s before it tells a change a second time, and peers ignore what comes within 1 s.
 	w.line(" timers throttle lsa all 100")
@@ -191,12 +244,12 @@ func frrOSPF(w *writer, el model.ResolvedElement) error {
 }
 
 // frrOSPF6 configures OSPFv3 (RFC 5340), which carries IPv6 only.
-func frrOSPF6(w *writer, el model.ResolvedElement) error {
+func frrOSPF6(w *writer, el model.ResolvedElement, vrf string) error {
 	o := el.Routing.OSPF6
 	if o == nil {
 		return nil
 	}
-	w.line("router ospf6")
+	w.line("router ospf6%s", vrf)
 	w.line(" ospf6 router-id %s", el.RouterID)
 	w.line(" timers lsa min-arrival 50")
 	w.line(" timers throttle spf %s", spfThrottle)

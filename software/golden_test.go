@@ -70,6 +70,7 @@ func goldens() map[string]model.ResolvedElement {
 		m[name("bfd")] = bfdOn(router(s, watched))
 		if s == model.SoftwareFRR {
 			m[name("vrrp")] = virtualOn(router(s, model.Routing{OSPF: &model.OSPF{}}))
+			m[name("vrf")] = inVRFs(router(s, model.Routing{OSPF: &model.OSPF{}, RIP: &model.RIP{}, BGP: &model.BGP{AS: 65001}}))
 		}
 		m[name("bgp-policies")] = policed(router(s, model.Routing{}))
 		over := router(s, model.Routing{BGP: &model.BGP{AS: 65001, Unnumbered: true, Neighbors: []model.BGPNeighbor{

@@ -20,20 +20,23 @@ func askFRR(look *model.Look) [][]string {
 	if look.Prefix.IsValid() && look.Prefix.Addr().Is4() {
 		ip, family = "ip", "ipv4"
 	}
-	words := ""
+	words, vrf := "", ""
+	if look.VRF != "" {
+		vrf = "vrf " + look.VRF + " "
+	}
 	switch {
 	case look.What == model.KnownVirtual:
 		words = "show vrrp json"
 	case look.What == model.KnownRoute && look.Protocol == "bgp":
 		words = fmt.Sprintf("show bgp %s unicast %s json", family, look.Prefix)
 	case look.What == model.KnownRoute:
-		words = fmt.Sprintf("show %s route %s json", ip, look.Prefix)
+		words = fmt.Sprintf("show %s route %s%s json", ip, vrf, look.Prefix)
 	case look.Protocol == "bgp":
 		words = "show bgp summary json"
 	case look.Protocol == "ospf":
-		words = "show ip ospf neighbor json"
+		words = "show ip ospf " + vrf + "neighbor json"
 	case look.Protocol == "ospf6":
-		words = "show ipv6 ospf6 neighbor json"
+		words = "show ipv6 ospf6 " + vrf + "neighbor json"
 	case look.Protocol == "isis":
 		words = "show isis neighbor json"
 	}
@@ -64,8 +67,26 @@ func answerFRR(look *model.Look, out []Output) ([]neighbour, []Route, error) {
 	}
 	read := map[string]func([]byte) ([]neighbour, error){"bgp": frrSessions, "ospf": frrOSPFNeighbours,
 		"ospf6": frrOSPF6Neighbours, "isis": frrISISNeighbours}[look.Protocol]
+	if look.VRF != "" {
+		text = ofVRF(text, "neighbors")
+	}
 	n, err := read(text)
 	return n, nil, err
+}
+
+// ofVRF is what FRR answers of one VRF: some versions say it below the VRF's name.
+func ofVRF(text []byte, key string) []byte {
+	var said map[string]json.RawMessage
+	if json.Unmarshal(text, &said) != nil || said[key] != nil {
+		return text
+	}
+	for _, inner := range said {
+		var of map[string]json.RawMessage
+		if json.Unmarshal(inner, &of) == nil && of[key] != nil {
+			return inner
+		}
+	}
+	return text
 }
 
 func frrOSPFNeighbours(text []byte) (all []neighbour, err error) {

@@ -133,7 +133,7 @@ func Requires(s model.Software) []Required {
 
 // renderNothing is for elements that are a namespace and nothing else: the kernel routes.
 func renderNothing(el model.ResolvedElement) (Plan, error) {
-	if el.Routing.Any() {
+	if len(el.Spoken()) > 0 {
 		return Plan{}, fmt.Errorf("routing protocols need routing software: set software to %s or %s",
 			model.SoftwareFRR, model.SoftwareBIRD)
 	}

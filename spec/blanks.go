@@ -112,7 +112,7 @@ var ofDefaults = []string{"software", "control", "forwarding", "cpu", "memory", 
 	"isis/hello", "bgp/keepalive", "rip/update", "bgp/policies", "bgp/prefix-lists"}
 
 // elementKeys are those keys of elements without which a reader draws other conclusions.
-var elementKeys = append([]string{"interfaces", "addresses", "prefixes", "stp", "vrrp", "vlans"}, ofDefaults...)
+var elementKeys = append([]string{"interfaces", "addresses", "prefixes", "stp", "vrrp", "vlans", "vrfs"}, ofDefaults...)
 
 // sections are the keys that elements stand below, by kind.
 var sections = map[model.Kind]string{model.Router: "routers", model.Host: "hosts", model.Switch: "switches"}
@@ -186,6 +186,9 @@ func (b *builder) unknownOf(u *resolve.Unknown, i int) {
 			e.Kind == model.Router && bl.has(path...)
 	}
 	for _, key := range elementKeys {
+		if key == "vrfs" && unknown(key) && !bl.losesInterfaces(section, at.path) {
+			continue // what is wrong in it is something else
+		}
 		if unknown(key) {
 			u.Add(model.AboutElement, i, key)
 		}
@@ -197,10 +200,19 @@ func (b *builder) unknownOf(u *resolve.Unknown, i int) {
 	open := func(key string) bool {
 		return bl.whole(section, at.path, key) || bl.whole(key) || bl.whole("defaults", section, key)
 	}
-	speaks := slices.ContainsFunc(e.Routing.Protocols(), func(key string) bool { return !open(key) })
+	speaks := slices.ContainsFunc(e.Spoken(), func(key string) bool { return !open(key) })
 	if open("config") || !speaks && slices.ContainsFunc(protocols, open) {
 		u.Add(model.AboutElement, i, "software")
 	}
+}
+
+// losesInterfaces tells whether it is not known which interfaces are in an element's VRFs: vrfs is wrong as a whole, or
+// one of them, or its interfaces.
+func (b *blanks) losesInterfaces(section, said string) bool {
+	return slices.ContainsFunc(b.paths, func(p []string) bool {
+		return len(p) > 2 && slices.Equal(p[:3], []string{section, said, "vrfs"}) &&
+			(len(p) < 5 || p[4] == "interfaces")
+	})
 }
 
 // protocols are the keys of routing protocols.

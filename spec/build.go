@@ -57,7 +57,7 @@ func (b *builder) network() model.Network {
 		e.Software = first(r.Software, defaults.Software)
 		e.Hook = first(r.Hook, defaults.Hook)
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
-		e.RouterID, e.MPLS = r.RouterID, lsps(r.MPLS)
+		e.RouterID, e.MPLS, e.VRFs = r.RouterID, lsps(r.MPLS), b.vrfsOf(r.VRFs)
 		e.Config = b.config(item.Name, item.Said, r.Config, e.Software)
 		e.Service = b.service("router "+item.Name, r.Service, defaults.Service, given)
 		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)
@@ -143,13 +143,18 @@ func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, address
 			Addresses: i.Value.Addresses, OSPF: ospfPort(i.Value.OSPF), OSPF6: ospfPort(i.Value.OSPF6)})
 	}
 	e.Loopback, e.Gateways = []netip.Prefix(loopback), []netip.Addr(gateway)
-	for _, r := range routes {
-		e.Routes = append(e.Routes, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface,
-			Type: r.Type, Metric: r.Metric})
-	}
+	e.Routes = routesOf(routes)
 	if len(addresses) > 0 {
 		b.short[len(b.net.Elements)] = addresses
 	}
+}
+
+func routesOf(routes []form.Route) (all []model.Route) {
+	for _, r := range routes {
+		all = append(all, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface, Type: r.Type,
+			Metric: r.Metric})
+	}
+	return all
 }
 
 // ospfPort is what OSPF does at an interface.

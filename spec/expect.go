@@ -39,6 +39,10 @@ var errNoExpectation = errors.New("it is no expectation")
 func parseExpect(text string) (e model.Expectation, err error) {
 	words := strings.Fields(text)
 	over := false
+	// A neighbour may be called vrf.
+	if k := len(words); k > 4 && words[k-2] == "vrf" && !strings.HasPrefix(words[k-3], "neighbo") {
+		e.VRF, words = words[k-1], words[:k-2]
+	}
 	if k := len(words); k > 2 && words[k-2] == "over" {
 		switch f := model.Family(strings.ToLower(words[k-1])); f {
 		case model.IPv4, model.IPv6:
@@ -50,6 +54,9 @@ func parseExpect(text string) (e model.Expectation, err error) {
 	}
 	if len(words) < 3 {
 		return e, errNoExpectation
+	}
+	if e.VRF != "" && (over || slices.Contains(words, "reaches") || slices.Contains(words, "reach")) {
+		return e, errors.New("vrf is for routes of a router, and for its neighbours of OSPF; leave it out")
 	}
 	switch e.From = words[0]; {
 	case len(words) == 3 && words[1] == "reaches":

@@ -301,6 +301,7 @@ func (f *formatter) router(n *yamlNode, e *model.Element) {
 	}
 	f.endpoint(n, e)
 	putMPLS(n, e.MPLS)
+	putVRFs(n, e)
 	if text, ok := e.Config["frr.conf"]; ok && len(e.Config) == 1 && e.Software != model.SoftwareBIRD {
 		n.put("config", scalar(text))
 	} else if len(e.Config) > 0 {

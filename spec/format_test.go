@@ -156,6 +156,15 @@ func drawRouter(t *rapid.T, e *model.Element, i int) {
 	if maybe(t, "mpls") && (e.Forwarding == "" || e.Forwarding == model.ForwardGuest) {
 		e.MPLS = []model.LSP{{In: rapid.IntRange(model.MinLabel, model.MaxLabel).Draw(t, "label")}}
 	}
+	if len(e.MPLS) == 0 && (e.Software == "" || e.Software == model.SoftwareFRR) && (e.Forwarding == "" || e.Forwarding == model.ForwardGuest) &&
+		maybe(t, "vrfs") {
+		e.VRFs = map[string]model.VRF{"red": {}, "b-2": {RouterID: netip.MustParseAddr("10.0.0.1"),
+			Routes: []model.Route{{To: netip.MustParsePrefix("10.9.0.0/16"), Type: model.RouteBlackhole}}}}
+		if maybe(t, "vrf ospf") {
+			e.Software = model.SoftwareFRR
+			e.VRFs["red"] = model.VRF{OSPF: &model.OSPF{Cost: 7}, OSPF6: &model.OSPF{}}
+		}
+	}
 	if maybe(t, "id") {
 		e.RouterID = netip.AddrFrom4([4]byte{10, 255, 1, byte(i)})
 		e.Loopback = []netip.Prefix{netip.PrefixFrom(e.RouterID, 32)}

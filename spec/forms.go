@@ -40,6 +40,7 @@ const (
 	shape   = `((line|ring|mesh)( +[0-9]+)?|grid +[0-9]+x[0-9]+|clos( +(spines|leaves|hosts) +[0-9]+)+)`
 	decimal = `[0-9]+(\.[0-9]+)?`
 	over    = `( +over +(ipv4|ipv6))?`
+	vrf     = `( +vrf +` + name + `)?`
 	vlans   = `[0-9]+( *- *[0-9]+)?`
 )
 
@@ -160,6 +161,7 @@ func init() {
 	things[form.Hosts]("host")
 	things[form.Switches]("switch")
 	gives("mapping by name", mapping(anyOf(oneOrMore(str), ref[form.Interface](), null)), (*decoder).interfaces)
+	gives("mapping by name", mapping(anyOf(oneOrMore(str), ref[form.VRF](), null)), (*decoder).vrfs)
 	gives("prefixes by number", mapping(oneOrMore(str)), (*decoder).vlans)
 	gives("mapping or list", anyOf(ref[form.VRRP](), array(ref[form.VRRP]()), boolean, null), (*decoder).vrrp)
 	own("mapping", anyOf(str, ref[form.Route]()), (*decoder).route)
@@ -188,9 +190,10 @@ func init() {
 		d.structure(n, reflect.ValueOf(into).Elem(), what)
 	})
 	own("mapping", anyOf(text(`^`+name+` +(reaches|does +not +reach) +`+name+over+`$`),
-		text(`^`+name+` +(no +)?(ospf|ospf6|isis|bgp) +neighbou?r +`+name+`( +[a-z0-9-]+)?`+over+`$`),
+		text(`^`+name+` +(no +)?(ospf|ospf6|isis|bgp) +neighbou?r +`+name+`( +[a-z0-9-]+)?(`+over+`|`+vrf+`)$`),
 		text(`^`+name+` +(no +)?vrrp +(master|backup)( +of +[0-9.]+)?$`),
-		text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?$`),
+		text(`^`+name+` +(no +)?((ospf|ospf6|isis|bgp|rip) +)?route +[0-9a-fA-F:.]+/[0-9]+( +via +[0-9A-Za-z_.:-]+)?`+
+			vrf+`$`),
 		text(`^`+name+` +(no +)?stp +(root( +`+name+`)?|port +[^ ]+ +[a-zA-Z]+)$`)), (*decoder).expect)
 
 	gives("command or list", oneOrMore(anyOf(str, number)), (*decoder).commands)

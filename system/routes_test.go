@@ -24,6 +24,8 @@ func lacksForExample(file string) error {
 	switch filepath.Base(file) {
 	case "vlans.yaml":
 		return lacksVLANs()
+	case "vrf.yaml":
+		return lacksVRFs()
 	case "mpls.yaml":
 		return linux.ProbeMPLS()
 	}

@@ -153,6 +153,9 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 			run("ip link add link %s name %s type vlan id %d", device(i.On, interfaces), i.LinuxName(), i.VLAN)
 			run("ip link set dev %s up", i.LinuxName())
 		}
+	}
+	vrfs(e, interfaces, run)
+	for _, i := range interfaces {
 		for _, a := range i.Addresses {
 			run("ip address add %s dev %s", a, i.LinuxName())
 		}
@@ -178,12 +181,20 @@ func (w *writer) commands(e *model.ResolvedElement) (all lab.Lines) {
 	if e.Kind == model.Router && (e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD) {
 		return all // it makes the routes
 	}
-	for _, r := range e.Routes {
-		if slices.ContainsFunc(r.Via, leadsOut) || r.Interface != "" && device(r.Interface, interfaces) == "" {
-			w.note("%s %s: the route to %s leads to an edge and is not carried over", e.Kind, e.Name, r.To)
-			continue
+	for _, vrf := range append([]string{""}, e.VRFNames()...) {
+		of := model.InVRF(*e, vrf)
+		if vrf != "" {
+			for _, g := range of.Gateways {
+				run("ip route add vrf %s default via %s", vrf, g)
+			}
 		}
-		run("%s", route(r, interfaces))
+		for _, r := range of.Routes {
+			if slices.ContainsFunc(r.Via, leadsOut) || r.Interface != "" && device(r.Interface, interfaces) == "" {
+				w.note("%s %s: the route to %s leads to an edge and is not carried over", e.Kind, e.Name, r.To)
+				continue
+			}
+			run("%s", route(r, vrf, interfaces))
+		}
 	}
 	return all
 }
@@ -232,8 +243,11 @@ func device(name string, interfaces []model.ResolvedInterface) string {
 }
 
 // route is the command that makes a static route.
-func route(r model.Route, interfaces []model.ResolvedInterface) string {
+func route(r model.Route, vrf string, interfaces []model.ResolvedInterface) string {
 	words := []string{"ip", "route", "add"}
+	if vrf != "" {
+		words = append(words, "vrf", vrf)
+	}
 	if r.Type != "" && r.Type != model.RouteUnicast {
 		words = append(words, string(r.Type))
 	}

@@ -24,6 +24,9 @@ var (
 	DeviceMade        = Kind{"ElementChanged", "device {object} made"}
 	DeviceRenamed     = Kind{"ElementChanged", "device {object} renamed from {detail}"}
 	VLANMade          = Kind{"ElementChanged", "interface {object} made for the VLAN {detail}"}
+	VRFMade           = Kind{"ElementChanged", "VRF {object} made"}
+	VRFEntered        = Kind{"ElementChanged", "interface {object} put into the VRF {detail}"}
+	VRFLeft           = Kind{"ElementChanged", "interface {object} taken out of its VRF"}
 	DeviceRemoved     = Kind{"ElementChanged", "device {object} removed"}
 	DevicesRemoved    = Kind{"ElementChanged", "{detail} devices that were made in it removed: {object} and others"}
 	DevicesStay       = Kind{"ElementChanged", "devices that were made in it are not all removed: {object}"}

@@ -29,6 +29,8 @@ type Link struct {
 	// Held tells that somebody said that it shall have no carrier (IFLA_PROTO_DOWN).
 	Held bool
 	VLAN int // whose frames it is for, on the device Peer of the same namespace; zero for others
+	// VRF is the table of a VRF; zero for other devices.
+	VRF uint32
 }
 
 // Up tells whether the device itself is set up, whether its other end is or not.
@@ -85,7 +87,7 @@ func parse(payload []byte) Link {
 		case unix.IFLA_AF_SPEC:
 			l.parseFamilies(v)
 		case unix.IFLA_LINKINFO:
-			l.VLAN = linux.VLANOf(v)
+			l.VLAN, l.VRF = linux.VLANOf(v), linux.TableOfVRF(v)
 			for k, x := range linux.Attrs(v) {
 				l.Bridge = l.Bridge || k == unix.IFLA_INFO_KIND && unix.ByteSliceToString(x) == "bridge"
 			}

@@ -212,6 +212,7 @@ class ElementOfInterface(TypedDict, total=False):
     stp: str
     tmpfs: dict[str, int]
     vlans: dict[str, list[str]]
+    vrfs: dict[str, "VRF"]
     vrrp: list["VRRP"]
 
 
@@ -253,6 +254,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     stp: str
     tmpfs: dict[str, int]
     vlans: dict[str, list[str]]
+    vrfs: dict[str, "VRF"]
     vrrp: list["VRRP"]
 
 
@@ -309,6 +311,7 @@ Expectation = TypedDict(
         "state": str,
         "to": str,
         "via": str,
+        "vrf": str,
         "what": str,
     },
     total=False,
@@ -872,6 +875,7 @@ class ResolvedInterface(TypedDict, total=False):
     unannounced: bool
     untagged: int
     vlan: int
+    vrf: str
     vrrp: list["VirtualRouter"]
 
 
@@ -1094,6 +1098,15 @@ class Usage(TypedDict, total=False):
     limits: Required["Amounts"]
     memory: Required[int]
     processes: Required[int]
+
+
+class VRF(TypedDict, total=False):
+    gateways: list[str]
+    interfaces: list[str]
+    ospf: "OSPF"
+    ospf6: "OSPF"
+    routerID: str
+    routes: list["Route"]
 
 
 class VRRP(TypedDict, total=False):

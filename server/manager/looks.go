@@ -61,6 +61,11 @@ func (q *questioner) know(e model.Expectation) {
 func lookedFor(from, to *model.ResolvedElement) *model.LookedFor {
 	p := &model.LookedFor{Name: to.Name, RouterID: to.RouterID, Addresses: addresses(to)}
 	for i := range to.Interfaces {
+		for _, a := range to.Interfaces[i].Addresses { // of VRFs, too
+			if !slices.Contains(p.Addresses, a.Addr()) {
+				p.Addresses = append(p.Addresses, a.Addr())
+			}
+		}
 		if mac, err := net.ParseMAC(to.Interfaces[i].MAC); err == nil && len(mac) == 6 {
 			if own := model.LinkLocal([6]byte(mac)); !slices.Contains(p.Addresses, own) {
 				p.Addresses = append(p.Addresses, own)

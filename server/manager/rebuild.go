@@ -171,16 +171,27 @@ func leaveOut(n *model.Network, end model.End) {
 	beyond := func(a netip.Addr) bool {
 		return slices.ContainsFunc(f.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
-	e.Gateways = slices.DeleteFunc(slices.Clone(e.Gateways), beyond)
-	var routes []model.Route
-	for _, r := range e.Routes {
-		had := len(r.Via)
-		if r.Via = slices.DeleteFunc(slices.Clone(r.Via), beyond); r.Interface == f.Name || had > 0 && len(r.Via) == 0 {
-			continue
+	without := func(gateways []netip.Addr, all []model.Route) ([]netip.Addr, []model.Route) {
+		var routes []model.Route
+		for _, r := range all {
+			had := len(r.Via)
+			if r.Via = slices.DeleteFunc(slices.Clone(r.Via), beyond); r.Interface == f.Name ||
+				had > 0 && len(r.Via) == 0 {
+				continue
+			}
+			routes = append(routes, r)
 		}
-		routes = append(routes, r)
+		return slices.DeleteFunc(slices.Clone(gateways), beyond), routes
 	}
-	e.Routes = routes
+	if name := e.VRFOf(f.Name); name != "" {
+		v := e.VRFs[name]
+		v.Interfaces = slices.DeleteFunc(slices.Clone(v.Interfaces), func(s string) bool { return s == f.Name })
+		v.Gateways, v.Routes = without(v.Gateways, v.Routes)
+		e.VRFs = maps.Clone(e.VRFs)
+		e.VRFs[name] = v
+	} else {
+		e.Gateways, e.Routes = without(e.Gateways, e.Routes)
+	}
 	if b := e.Routing.BGP; b != nil {
 		d := *b
 		d.Neighbors = slices.DeleteFunc(slices.Clone(b.Neighbors),

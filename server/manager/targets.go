@@ -22,7 +22,8 @@ type question struct {
 	first    bool   // must succeed at the first try
 }
 
-// addresses are an element's, the loopback's first: the address that stays whatever link fails.
+// addresses are an element's, the loopback's first: the address that stays whatever link fails. Those in VRFs are not
+// among them: nobody answers there.
 func addresses(e *model.ResolvedElement) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range e.Loopback {
@@ -30,7 +31,9 @@ func addresses(e *model.ResolvedElement) []netip.Addr {
 	}
 	for _, f := range e.Interfaces {
 		for _, p := range f.Addresses {
-			out = append(out, p.Addr())
+			if f.VRF == "" {
+				out = append(out, p.Addr())
+			}
 		}
 	}
 	return out
@@ -141,15 +144,15 @@ func (q *questioner) element(name string) *model.ResolvedElement {
 	return nil
 }
 
-// mesh asks for every ordered pair of hosts (and routers), or a sample of them. Those whom only VLANs keep apart must
-// not reach each other.
+// mesh asks for every ordered pair of hosts (and routers), or a sample of them. Those whom only VLANs or VRFs keep
+// apart must not reach each other.
 func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 	type end struct {
 		name      string
 		addresses []netip.Addr
 	}
 	var ends []end
-	apart := resolve.VLANsApart(&q.n.resolved)
+	apart := resolve.Apart(&q.n.resolved)
 	outside := slices.ContainsFunc(q.n.resolved.Edges, func(e model.ResolvedEdge) bool { return e.Device != "" })
 	for i := range q.n.resolved.Elements {
 		e := &q.n.resolved.Elements[i]
@@ -174,7 +177,7 @@ func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 			address, theirs := first(b.addresses, f)
 			not := apart(a.name, b.name)
 			if not && outside {
-				continue // somebody out there may route between VLANs
+				continue // somebody out there may route between them
 			}
 			if _, before := asked[probe{a.name, b.name, address}]; mine && theirs && !before {
 				q.ask(a.name, b.name, address, not, false)
@@ -258,7 +261,7 @@ func (q *questioner) interfaceAddresses(end model.End) []netip.Prefix {
 		return nil
 	}
 	for i := range e.Interfaces {
-		if e.Interfaces[i].Name == end.Interface {
+		if e.Interfaces[i].Name == end.Interface && e.Interfaces[i].VRF == "" {
 			return e.Interfaces[i].Addresses
 		}
 	}

@@ -478,6 +478,10 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		if err := in.makeVLANs(c, w); err != nil {
 			return err
 		}
+		again, err := in.makeVRFs(c, w)
+		if err != nil {
+			return err
+		}
 		if err := w.takeLabels(sysctl); err != nil { // before the routes of labels
 			return err
 		}
@@ -488,6 +492,14 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		done, err := r.do(c)
 		if !w.fresh {
 			w.result.Changed = append(w.result.Changed, done...)
+		}
+		if err == nil && again && !w.fresh {
+			if in, err = inspect(c, false, w.want, w.want.protocols(true)); err != nil {
+				return err
+			}
+			var r repair
+			in.plan(&r, w.want, w.e.want, d.forceUp(w))
+			_, err = r.do(c)
 		}
 		w.strangers = in.hasStrangers(w.want)
 		if err == nil && in.lacksVirtual(w.want) {

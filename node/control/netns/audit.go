@@ -118,6 +118,10 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		return false, nil
 	}
 	var r repair
+	if err := in.readRules(c, e.want); err != nil {
+		return false, err
+	}
+	in.planVRFs(&r, e.want)
 	if in.plan(&r, e.want, e.want, false); r.Len() > 0 || in.hasStrangers(e.want) {
 		return false, nil
 	}

@@ -139,7 +139,7 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	for _, moved := range files.moved {
 		d.log.Info(moved.String(), "element", id)
 	}
-	if err := files.writeNames(r, job.Element.Contents); err != nil {
+	if err := files.writeNames(r, job.ID.Element, job.Element.Contents); err != nil {
 		return err
 	}
 	command := []string{"/usr/bin/sleep", "infinity"}

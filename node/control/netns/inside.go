@@ -26,6 +26,7 @@ type inside struct {
 	addresses map[addressKey]presentAddress
 	routes    []presentRoute       // this driver's
 	labels    []presentLabel       // the same, of labels
+	rules     []linux.Rule         // read where VRFs need some
 	kernel    map[kernelRoute]bool // the kernel's own; nil if they were not read
 	// neighbours are the wanted entries, and others that bear this driver's mark.
 	neighbours map[neighbourKey]presentNeighbour
@@ -49,6 +50,7 @@ func (a *presentAddress) ours() bool { return a.protocol == ownProtocol }
 type presentRoute struct {
 	to     netip.Prefix
 	labels []int // that packets get
+	table  uint32
 	kind   uint8
 	metric uint32
 	hops   []hop
@@ -184,13 +186,15 @@ func parseRoute(family uint8, p []byte) presentRoute {
 	if family == unix.AF_INET6 {
 		any = netip.IPv6Unspecified()
 	}
-	r := presentRoute{to: netip.PrefixFrom(any, int(p[1])), kind: p[7]}
+	r := presentRoute{to: netip.PrefixFrom(any, int(p[1])), table: uint32(p[4]), kind: p[7]}
 	one := hop{}
 	for kind, v := range linux.Attrs(p[unix.SizeofRtMsg:]) {
 		switch kind {
 		case unix.RTA_DST:
 			to, _ := netip.AddrFromSlice(v)
 			r.to = netip.PrefixFrom(to, int(p[1]))
+		case unix.RTA_TABLE:
+			r.table = linux.Uint32Of(v)
 		case unix.RTA_PRIORITY:
 			r.metric = linux.Uint32Of(v)
 		case unix.RTA_OIF:
@@ -236,7 +240,8 @@ func gateway(kind uint16, v []byte) netip.Addr {
 
 // is returns whether the route that is present is the wanted one.
 func (r *presentRoute) is(w *wantRoute, in *inside) bool {
-	if r.to != w.to || r.kind != w.kind || r.metric != w.metric || !slices.Equal(r.labels, w.labels) {
+	if r.to != w.to || r.table != in.tableOf(w.vrf) || r.kind != w.kind || r.metric != w.metric ||
+		!slices.Equal(r.labels, w.labels) {
 		return false
 	}
 	if w.kind != unix.RTN_UNICAST {

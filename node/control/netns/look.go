@@ -131,9 +131,9 @@ func (d *Driver) lookAtKernel(ctx context.Context, id model.ID, which []int, loo
 	answers []model.LookAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, d.asked)
 	defer cancel()
-	wanted := map[netip.Prefix][]software.Route{}
+	wanted := map[tableRoute][]software.Route{}
 	for _, i := range which {
-		wanted[looks[i].Prefix] = nil
+		wanted[tableRoute{looks[i].VRF, looks[i].Prefix}] = nil
 	}
 	err := d.kernelRoutes(ctx, id, wanted)
 	for errors.Is(err, netlink.ErrDumpInterrupted) && ctx.Err() == nil { // routes changed meanwhile
@@ -149,12 +149,18 @@ func (d *Driver) lookAtKernel(ctx context.Context, id model.ID, which []int, loo
 		return
 	}
 	for _, i := range which {
-		answers[i] = software.JudgeRoutes(&looks[i], wanted[looks[i].Prefix])
+		answers[i] = software.JudgeRoutes(&looks[i], wanted[tableRoute{looks[i].VRF, looks[i].Prefix}])
 	}
 }
 
+// tableRoute is where routes lead, in the table of a VRF, or with "" in the main one.
+type tableRoute struct {
+	vrf string
+	to  netip.Prefix
+}
+
 // kernelRoutes fills in the routes to those prefixes that are keys of the map.
-func (d *Driver) kernelRoutes(ctx context.Context, id model.ID, wanted map[netip.Prefix][]software.Route) error {
+func (d *Driver) kernelRoutes(ctx context.Context, id model.ID, wanted map[tableRoute][]software.Route) error {
 	var h *netlink.Handle
 	err := d.Enter(id, func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -169,15 +175,36 @@ func (d *Driver) kernelRoutes(ctx context.Context, id model.ID, wanted map[netip
 		return fmt.Errorf("list interfaces: %w", err)
 	}
 	names := map[int]string{}
+	tables := map[string]int{"": unix.RT_TABLE_MAIN}
 	for _, l := range devices {
 		names[l.Attrs().Index] = l.Attrs().Name
+		if v, is := l.(*netlink.Vrf); is {
+			tables[v.Name] = int(v.Table)
+		}
 	}
+	vrfs := map[string]bool{}
+	for w := range wanted {
+		if vrfs[w.vrf] = true; tables[w.vrf] == 0 {
+			return fmt.Errorf("it has no VRF %s", w.vrf)
+		}
+	}
+	for vrf := range vrfs {
+		if err := d.kernelRoutesIn(ctx, h, vrf, tables[vrf], names, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kernelRoutesIn does it for one table.
+func (d *Driver) kernelRoutesIn(ctx context.Context, h *netlink.Handle, vrf string, table int, names map[int]string,
+	wanted map[tableRoute][]software.Route) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		none := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		if family == unix.AF_INET {
 			none = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
-		err := h.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
+		err := h.RouteListFilteredIter(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE,
 			func(r netlink.Route) bool {
 				to := none
 				if r.Dst != nil {
@@ -187,8 +214,9 @@ func (d *Driver) kernelRoutes(ctx context.Context, id model.ID, wanted map[netip
 						to = netip.PrefixFrom(a.Unmap(), bits)
 					}
 				}
-				if _, is := wanted[to]; is {
-					wanted[to] = append(wanted[to], routeOf(&r, names))
+				at := tableRoute{vrf, to}
+				if _, is := wanted[at]; is && !(vrf != "" && r.Priority == lastMetric) {
+					wanted[at] = append(wanted[at], routeOf(&r, names))
 				}
 				return ctx.Err() == nil
 			})

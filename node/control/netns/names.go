@@ -35,12 +35,33 @@ const (
 type roll struct {
 	names   []model.NamedAddresses
 	outside bool
-	hosts   func() string // the lines
+	spaces  map[string]int        // of those elements that are not in the first one
+	hosts   func() map[int]string // the lines, by the space of who knows them
 }
 
 func newRoll(names []model.NamedAddresses, outside bool) *roll {
-	return &roll{names: names, outside: outside, hosts: sync.OnceValue(func() string { return hostLines(names) })}
+	r := &roll{names: names, outside: outside, spaces: map[string]int{}}
+	for i := range names {
+		if n := names[i].Space; n != 0 {
+			r.spaces[names[i].Name] = n
+		}
+	}
+	r.hosts = sync.OnceValue(func() map[int]string {
+		of := map[int][]model.NamedAddresses{}
+		for i := range names {
+			of[names[i].Space] = append(of[names[i].Space], names[i])
+		}
+		lines := make(map[int]string, len(of))
+		for space, names := range of {
+			lines[space] = hostLines(names)
+		}
+		return lines
+	})
+	return r
 }
+
+// linesFor are the lines that an element has: the names of its own space.
+func (r *roll) linesFor(element string) string { return r.hosts()[r.spaces[element]] }
 
 // updateRolls finds out what the networks' names are by now.
 func (d *Driver) updateRolls(jobs []control.Job) {
@@ -106,7 +127,7 @@ func (d *Driver) renameAll(ctx context.Context, jobs []control.Job) {
 			files, err := d.openFiles(&s.job, false)
 			if err == nil {
 				defer files.close()
-				err = files.writeNames(r, s.job.Element.Contents)
+				err = files.writeNames(r, id.Element, s.job.Element.Contents)
 			}
 			if err != nil { // it works without, and has them at its next start
 				d.log.Warn("write the names of its network into an element", "element", id, "error", err)
@@ -118,9 +139,9 @@ func (d *Driver) renameAll(ctx context.Context, jobs []control.Job) {
 }
 
 // writeNames writes what an element knows of names, except into files that its owner has put in their place.
-func (f *elementFiles) writeNames(r *roll, given map[string]model.File) error {
+func (f *elementFiles) writeNames(r *roll, element string, given map[string]model.File) error {
 	if _, own := given["/etc/hosts"]; !own {
-		if err := f.writeBlock("etc/hosts", firstHosts, "", r.hosts()); err != nil {
+		if err := f.writeBlock("etc/hosts", firstHosts, "", r.linesFor(element)); err != nil {
 			return fmt.Errorf("write /etc/hosts: %w", err)
 		}
 	}

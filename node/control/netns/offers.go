@@ -52,6 +52,11 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	} else {
 		o[0].Makes = append(o[0].Makes, model.FeatureVLANs)
 	}
+	if err := vrfDevices(); err != nil {
+		o[0].Lacks[model.FeatureVRF] = err.Error()
+	} else {
+		o[0].Makes = append(o[0].Makes, model.FeatureVRF)
+	}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		err := containers
 		for _, r := range software.Requires(s) {
@@ -97,6 +102,9 @@ func hasVRRP() error {
 
 // vlanDevices says why this machine's kernel makes none, if it makes none. That does not change while it runs.
 var vlanDevices = sync.OnceValue(linux.ProbeVLANs)
+
+// vrfDevices says why this machine's kernel has none, if it has none. That does not change while it runs.
+var vrfDevices = sync.OnceValue(linux.ProbeVRF)
 
 // probeNamespaces finds out what is missing for elements without processes.
 func probeNamespaces() error {

@@ -459,7 +459,7 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 // start starts the container.
 func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec) error {
 	id := w.job.ID
-	if err := files.writeNames(w.roll, w.job.Element.Contents); err != nil {
+	if err := files.writeNames(w.roll, w.job.ID.Element, w.job.Element.Contents); err != nil {
 		return err
 	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.p.again)

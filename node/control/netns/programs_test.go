@@ -58,7 +58,8 @@ func TestOffersWithoutPrograms(t *testing.T) {
 		offers := (*Driver)(nil).Offers(t.Context())
 		for i := range offers { // VLANs take no program
 			delete(offers[i].Lacks, model.FeatureVLANs)
-			offers[i].Makes = slices.DeleteFunc(offers[i].Makes, func(f model.Feature) bool { return f == model.FeatureVLANs })
+			delete(offers[i].Lacks, model.FeatureVRF)
+			offers[i].Makes = slices.DeleteFunc(offers[i].Makes, func(f model.Feature) bool { return f == model.FeatureVLANs || f == model.FeatureVRF })
 		}
 		return offers
 	}

@@ -233,7 +233,8 @@ func (in *inside) planRoutes(r *repair, w *want) {
 		if have.to.Addr().Is6() {
 			family = unix.AF_INET6
 		}
-		r.Raw(rtMsg(family, uint8(have.to.Bits()), ownProtocol, unix.RT_SCOPE_NOWHERE, have.kind))
+		r.Raw(inTable(rtMsg(family, uint8(have.to.Bits()), ownProtocol, unix.RT_SCOPE_NOWHERE, have.kind)))
+		r.Uint32(unix.RTA_TABLE, have.table)
 		r.Attr(unix.RTA_DST, have.to.Addr().AsSlice())
 		r.Uint32(unix.RTA_PRIORITY, have.metric)
 	}
@@ -252,9 +253,18 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	if w.kind == unix.RTN_UNICAST && len(w.via) == 0 && family == unix.AF_INET {
 		scope = unix.RT_SCOPE_LINK
 	}
+	table := in.tableOf(w.vrf)
+	if table == 0 {
+		return // the caller makes sure that VRFs exist
+	}
+	done := change.RouteAdded.Of(w.to)
+	if w.metric == lastMetric && w.vrf != "" {
+		done = change.Change{} // it is a part of the VRF
+	}
 	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
-		step{doing: fmt.Sprintf("add the route to %s", w.to), done: change.RouteAdded.Of(w.to)})
-	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
+		step{doing: fmt.Sprintf("add the route to %s", w.to), done: done})
+	r.Raw(inTable(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind)))
+	r.Uint32(unix.RTA_TABLE, table)
 	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
 	r.Uint32(unix.RTA_PRIORITY, w.metric)
 	if w.kind != unix.RTN_UNICAST {
@@ -286,6 +296,13 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 		r.Attr(kind, value)
 	}
 	r.End()
+}
+
+// inTable is a struct rtmsg of a route whose table is told by an attribute: numbers of VRFs' tables are too large for
+// it.
+func inTable(head []byte) []byte {
+	head[4] = unix.RT_TABLE_UNSPEC
+	return head
 }
 
 // gatewayValue is a next hop's address as an attribute. A next hop of the other family (RFC 8950) has its own kind of

@@ -29,7 +29,7 @@ type wantVLAN struct {
 func newWantVLAN(id model.ID, on *wantInterface, ifc *model.ResolvedInterface) (wantVLAN, error) {
 	key := model.PortID{ID: id, Interface: ifc.Name}
 	w := wantVLAN{on: on.Pair.Name, vlan: ifc.VLAN}
-	w.label, w.addresses, w.MTU = ifc.Name, ifc.Addresses, on.MTU
+	w.label, w.addresses, w.vrf, w.MTU = ifc.Name, ifc.Addresses, ifc.VRF, on.MTU
 	w.Pair = &port.End{Name: ifc.LinuxName(), MAC: on.Pair.MAC, Single: on.Pair.Single}
 	if n := len(w.Pair.Name); n == 0 || n > maxDeviceName {
 		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", key, w.Pair.Name, n,

@@ -24,8 +24,9 @@ type want struct {
 	vlans      []wantVLAN
 	mpls       bool // it switches labels
 	labels     []wantLabel
+	vrfs       []wantVRF
 	loopback   []netip.Prefix
-	routes     []wantRoute // nil where routing software makes them
+	routes     []wantRoute // where routing software makes the others, those with labels and those that end VRFs
 	ownRoutes  bool        // static routes are this driver's; of others those with labels are
 }
 
@@ -33,6 +34,7 @@ type wantInterface struct {
 	port.Port
 	label     string // the user's name for it
 	addresses []netip.Prefix
+	vrf       string // that it is in; empty for none
 	// neighbours are the addresses that it reaches without a router.
 	neighbours []wantNeighbour
 }
@@ -43,7 +45,8 @@ type wantRoute struct {
 	metric uint32
 	via    []netip.Addr
 	device string
-	labels []int // that packets get
+	labels []int  // that packets get
+	vrf    string // in whose table it is; empty for the main one
 }
 
 // maxDeviceName is Linux's limit (IFNAMSIZ less the final zero).
@@ -66,7 +69,8 @@ func (w *want) hasDevice(name string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(w.virtuals, func(v wantVirtual) bool { return v.device == name })
+	return slices.ContainsFunc(w.virtuals, func(v wantVirtual) bool { return v.device == name }) ||
+		slices.Contains(w.vrfs, wantVRF{name})
 }
 
 // devices are the element's ends of its ports, and the devices of VLANs on them.
@@ -91,7 +95,7 @@ func (w *want) protocols(before bool) []uint8 {
 	switch {
 	case w.kind == model.Switch:
 		return nil
-	case w.ownRoutes || before || w.mpls:
+	case w.ownRoutes || before || w.mpls || len(w.vrfs) > 0:
 		return []uint8{unix.RTPROT_KERNEL, ownProtocol}
 	}
 	return []uint8{unix.RTPROT_KERNEL}
@@ -155,30 +159,40 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 	}
 	w.ownRoutes = el.Kind == model.Host || el.Software == model.SoftwareStatic || el.Software == model.SoftwareNone ||
 		el.Software == ""
+	if err := w.addVRFs(job.ID, el); err != nil {
+		return nil, err
+	}
 	if !w.ownRoutes {
 		return w, nil
 	}
-	for _, g := range el.Gateways {
+	routes, err := wantRoutes(job.ID, el, el.Gateways, el.Routes)
+	w.routes = append(w.routes, routes...)
+	return w, err
+}
+
+// wantRoutes are the routes of one of an element's tables.
+func wantRoutes(id model.ID, el *model.NodeElement, gateways []netip.Addr, routes []model.Route) (all []wantRoute,
+	err error) {
+	for _, g := range gateways {
 		to := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		if g.Is4() {
 			to = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
-		w.routes = append(w.routes, wantRoute{to: to, kind: unix.RTN_UNICAST, metric: metric(to, 0),
-			via: []netip.Addr{g}})
+		all = append(all, wantRoute{to: to, kind: unix.RTN_UNICAST, metric: metric(to, 0), via: []netip.Addr{g}})
 	}
-	for i := range el.Routes {
-		r, err := newWantRoute(job.ID, el, &el.Routes[i])
+	for i := range routes {
+		r, err := newWantRoute(id, el, &routes[i])
 		if err != nil {
 			return nil, err
 		}
-		w.routes = append(w.routes, r)
+		all = append(all, r)
 	}
-	return w, nil
+	return all, nil
 }
 
 func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInterface) (wantInterface, error) {
 	key := model.PortID{ID: id, Interface: ifc.Name}
-	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses,
+	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses, vrf: ifc.VRF,
 		Port: port.Port{Key: key.String(), Name: dirs.PortDevice(key),
 			Alias: dirs.Alias(key), MTU: ifc.MTU, Pair: &port.End{Name: ifc.LinuxName(), Single: ifc.Shape != nil &&
 				ifc.Shape.Loss > 0}}}

@@ -249,6 +249,9 @@ type Router struct {
 	Routes []Route `yaml:"routes"`
 	// The static label-switched paths that it is on (MPLS, RFC 3031).
 	MPLS []LSP `yaml:"mpls"`
+	// Its VRFs by name: tables of their own for some of its interfaces, whose names alone are enough: `{red: [a1, a2],
+	// blue: {interfaces: [b1], ospf: {}}}`. An interface is in one of them, or in none.
+	VRFs VRFs `yaml:"vrfs"`
 	// The protocols' 32-bit identifier, like 10.255.0.1; the IPv4 loopback when left out.
 	RouterID netip.Addr `yaml:"router-id"`
 	// The software's own configuration instead of a generated one: text, `{file: PATH}` (relative to this file), or
@@ -257,6 +260,23 @@ type Router struct {
 	Config Config `yaml:"config"`
 
 	Service `yaml:",inline"`
+}
+
+// VRF is a table of a router for some of its interfaces.
+type VRF struct {
+	// The interfaces that are in it, by name.
+	Interfaces Words `yaml:"interfaces"`
+	// OSPF version 2 on these interfaces, apart from all other OSPF of the router; it is not spoken when left out,
+	// whatever the router speaks elsewhere.
+	OSPF *OSPF `yaml:"ospf"`
+	// OSPF version 3 likewise.
+	OSPF6 *OSPF `yaml:"ospf6"`
+	// The protocols' 32-bit identifier there; the router's when left out.
+	RouterID netip.Addr `yaml:"router-id"`
+	// Next hops of its default routes, one an address family.
+	Gateway Addrs `yaml:"gateway"`
+	// Its static routes: `10.1.0.0/16 via 10.0.0.2`, or mappings.
+	Routes []Route `yaml:"routes"`
 }
 
 // Host is what a host says of itself.

@@ -52,6 +52,9 @@ type Hosts []Item[Host]
 // Switches are a list of names or a mapping.
 type Switches []Item[Switch]
 
+// VRFs are a mapping.
+type VRFs []Item[VRF]
+
 // Interfaces are a mapping.
 type Interfaces []Item[Interface]
 

@@ -21,6 +21,7 @@ var sections = []struct {
 }{
 	{"A document", reflect.TypeFor[form.Network]()},
 	{"A router", reflect.TypeFor[form.Router]()},
+	{"A VRF (`vrfs`)", reflect.TypeFor[form.VRF]()},
 	{"A host", reflect.TypeFor[form.Host]()},
 	{"`ready`", reflect.TypeFor[form.Ready]()},
 	{"A file", reflect.TypeFor[form.File]()},
