@@ -11,11 +11,13 @@ import (
 	"time"
 )
 
-// readyWithin is how long the manager and all agents may take to be there, once started, where somebody waits for them
-// who has typed `up`. Where systemd waits nobody would decide what to do next: giving up would only begin again from
-// the beginning, and a slow machine with many networks would never be up. There they may take slowly times as long.
+// readyWithin is how long the manager and all agents usually take to be there at most, once started. A busy or an
+// emulated machine takes longer; who has typed `up` is told what it waits for meanwhile, and can end it, so they may
+// take typed times as long. Where systemd waits nobody would decide what to do next: giving up would only begin again
+// from the beginning, and a slow machine with many networks would never be up. There it is slowly times as long.
 const (
 	readyWithin = 60 * time.Second
+	typed       = 4
 	slowly      = 15
 )
 
@@ -35,9 +37,9 @@ type patience struct {
 func (u *Up) patience(ctx context.Context) (*patience, context.Context, context.CancelFunc) {
 	p := &patience{up: u, systemd: os.Getenv("NOTIFY_SOCKET") != "",
 		step: cmp.Or(u.within, readyWithin), said: time.Now()}
-	p.within = p.step
+	p.within = typed * p.step
 	if p.systemd {
-		p.within *= slowly
+		p.within = slowly * p.step
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.within, errNotReady)
 	return p, ctx, cancel

@@ -41,7 +41,7 @@ func TestSystemdWaitsForASlowStart(t *testing.T) {
 	}
 	t.Setenv("NOTIFY_SOCKET", "")
 	var words strings.Builder
-	if _, err := begin(&words, time.Hour); err == nil || !strings.Contains(err.Error(), "is not ready after 1s") {
+	if _, err := begin(&words, time.Hour); err == nil || !strings.Contains(err.Error(), "is not ready after 4s") {
 		t.Errorf("who types `up` is told: %v", err)
 	}
 	if !strings.Contains(words.String(), "waiting for manager, which is not ready yet; its log ends with: ") {
