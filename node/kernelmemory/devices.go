@@ -19,10 +19,12 @@ import (
 
 // device is a network device of a namespace.
 type device struct {
-	index  int
-	port   bool // an end of one of the element's links
-	tunnel bool // packets that it sends may create exceptions of routes
-	mac    [6]byte
+	index   int
+	port    bool // an end of one of the element's links
+	tunnel  bool // packets that it sends may create exceptions of routes
+	bridge  bool
+	filters bool // by VLAN
+	mac     [6]byte
 }
 
 // Of linux/if_link.h.
@@ -53,7 +55,8 @@ func (s *space) links() (all []device, err error) {
 			case kind == iflaLinkNetNSID:
 				outside = true
 			case kind == unix.IFLA_LINKINFO:
-				d.tunnel = isTunnel(v)
+				d.tunnel, d.bridge = isTunnel(v), kindOf(v) == "bridge"
+				d.filters = d.bridge && filtersByVLAN(v)
 			}
 		}
 		d.port = outside && (len(s.ports) == 0 || slices.Contains(s.ports, peer))

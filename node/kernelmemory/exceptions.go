@@ -178,13 +178,15 @@ var tunnelKinds = []string{"amt", "bareudp", "erspan", "geneve", "gre", "gretap"
 	"ip6gretap", "ip6tnl", "ipip", "sit", "vti", "vti6", "vxlan", "xfrm"}
 
 // isTunnel decides by a device's IFLA_LINKINFO.
-func isTunnel(info []byte) bool {
+func isTunnel(info []byte) bool { return slices.Contains(tunnelKinds, kindOf(info)) }
+
+func kindOf(info []byte) string {
 	for kind, v := range linux.Attrs(info) {
 		if kind == unix.IFLA_INFO_KIND {
-			return slices.Contains(tunnelKinds, unix.ByteSliceToString(v))
+			return unix.ByteSliceToString(v)
 		}
 	}
-	return false
+	return ""
 }
 
 // tunnelled counts the packets that were given to the namespace's tunnels.

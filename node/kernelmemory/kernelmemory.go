@@ -1,9 +1,9 @@
 // Package kernelmemory bounds memory of the kernel that is charged to nobody. It is about what elements put into the
 // kernel's tables (next-hop objects, forwarding entries of bridges and tunnels, proxy neighbours, traffic control,
-// multicast addresses, address labels, routes of MPLS labels, exceptions of routes), what their raw, packet and netlink
-// sockets buffer, and how many network devices they make. Reading the tables of a thousand namespaces takes a third of
-// a second. So nothing is read until the kernel's own account of its memory, three lines of /proc/meminfo, has grown by
-// more than can be ignored.
+// multicast addresses, address labels, routes of MPLS labels and of multicast packets, multicast groups of bridges,
+// exceptions of routes), what their raw, packet and netlink sockets buffer, and how many network devices they make.
+// Reading the tables of a thousand namespaces takes a third of a second. So nothing is read until the kernel's own
+// account of its memory, three lines of /proc/meminfo, has grown by more than can be ignored.
 package kernelmemory
 
 import (
@@ -18,16 +18,18 @@ import (
 type Table string
 
 const (
-	NextHops       Table = "next-hop objects"
-	Proxies        Table = "proxy neighbours"
-	Forwarding     Table = "forwarding entries of bridges, tunnels and devices"
-	TrafficControl Table = "queueing disciplines, classes, filters and actions"
-	Multicast      Table = "multicast addresses of devices"
-	AddressLabels  Table = "address labels"
-	MPLSRoutes     Table = "routes of MPLS labels"
-	Devices        Table = "network devices of its own"
-	Exceptions     Table = "exceptions of routes"
-	Buffers        Table = "buffers of raw, packet and netlink sockets"
+	NextHops        Table = "next-hop objects"
+	Proxies         Table = "proxy neighbours"
+	Forwarding      Table = "forwarding entries of bridges, tunnels and devices"
+	TrafficControl  Table = "queueing disciplines, classes, filters and actions"
+	Multicast       Table = "multicast addresses of devices"
+	AddressLabels   Table = "address labels"
+	MPLSRoutes      Table = "routes of MPLS labels"
+	MulticastRoutes Table = "routes of multicast packets"
+	BridgeGroups    Table = "multicast groups of bridges"
+	Devices         Table = "network devices of its own"
+	Exceptions      Table = "exceptions of routes"
+	Buffers         Table = "buffers of raw, packet and netlink sockets"
 )
 
 // Element is what is to be known of one.

@@ -72,15 +72,21 @@ type reader struct {
 	table  Table
 	passes int
 	read   func(s *space, pass int, each visit) error
+	// flush, if there is one, removes all entries at once.
+	flush func(s *space) error
+	// before, if there is one, is what the kernel needs to let entries be removed. after ends that.
+	before func(s *space) (after func() error, err error)
 }
 
 var readers = []reader{
-	{NextHops, 2, readNextHops},
-	{Proxies, 1, readProxies},
-	{Forwarding, 1, readForwarding},
-	{TrafficControl, 2, readTrafficControl},
-	{AddressLabels, 1, readAddressLabels},
-	{MPLSRoutes, 1, readMPLS},
+	{table: NextHops, passes: 2, read: readNextHops},
+	{table: Proxies, passes: 1, read: readProxies},
+	{table: Forwarding, passes: 1, read: readForwarding},
+	{table: TrafficControl, passes: 2, read: readTrafficControl},
+	{table: AddressLabels, passes: 1, read: readAddressLabels},
+	{table: MPLSRoutes, passes: 1, read: readMPLS},
+	{table: MulticastRoutes, passes: 1, read: readMulticastRoutes, flush: flushMulticastRoutes},
+	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges},
 }
 
 // missing returns whether the error means that the kernel has no such table.
@@ -114,6 +120,32 @@ const atOnce = 16384
 
 // empty removes what is in a table until its time is over. left tells that some is left.
 func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err error) {
+	if r.flush != nil {
+		err := r.read(s, 0, func(int64, func(*linux.Batch)) error {
+			removed++
+			return nil
+		})
+		if err == nil {
+			err = r.flush(s)
+		}
+		if err != nil {
+			return 0, true, fmt.Errorf("remove its %s: %w", r.table, err)
+		}
+		return removed, false, nil
+	}
+	if r.before != nil {
+		after, failed := r.before(s)
+		if after != nil {
+			defer func() {
+				if failed := after(); failed != nil && err == nil {
+					err = fmt.Errorf("remove its %s: %w", r.table, failed)
+				}
+			}()
+		}
+		if failed != nil {
+			return 0, true, fmt.Errorf("remove its %s: %w", r.table, failed)
+		}
+	}
 	for pass := range r.passes {
 		for more := true; more; {
 			if time.Now().After(until) {
@@ -176,6 +208,10 @@ const (
 	filterBytes   = 512
 	actionBytes   = 1024
 	smallestQueue = 1024
+
+	multicastRouteBytes = 256
+	memberOfGroupBytes  = 448 // of a bridge's multicast group, and the group itself
+	sourceOfGroupBytes  = 192 // struct net_bridge_group_src
 )
 
 // readNextHops reads groups first: removing a next hop that is in a group makes the kernel wait for all readers (RCU).

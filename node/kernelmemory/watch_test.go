@@ -77,6 +77,17 @@ func lines(format string, n int) string {
 
 const mostLabels = "sysctl -qw net.mpls.platform_labels=1048575;"
 
+// groupsOfBridge makes more groups than a bridge has room for by default, IPv4's and such by the Ethernet address.
+func groupsOfBridge(n int) string {
+	return "ip link set b0 up; ip link set b0 type bridge vlan_filtering 0 2>/dev/null;" +
+		"ip link set b0 type bridge mcast_snooping 1 mcast_hash_max 1000000;" +
+		lines(`mdb add dev b0 port p0 grp 232.%1$d.%2$d.%3$d permanent`, n/2) + "| bridge -force -batch - 2>/dev/null;" +
+		lines(`mdb add dev b0 port p0 grp 01:00:01:%1$x:%2$x:%3$x permanent`, n/2) +
+		"| bridge -force -batch - 2>/dev/null; true"
+}
+
+const countGroups = "bridge mdb | grep -c 'grp.*permanent'; true"
+
 // tables are what an element's root can fill, and how that is seen.
 var tables = []struct {
 	name  string
@@ -129,18 +140,40 @@ var tables = []struct {
 		return mostLabels + lines(`route replace 1%4$05d nexthop as `+strings.Repeat("16/", 15)+"17 via inet 10.1.1.1 dev d0"+
 			strings.Repeat(` nexthop via inet 10.1.1.1 dev d0`, 30), n) + "| ip -f mpls -batch -"
 	}, "ip -f mpls route | grep -c ^1; true"},
+	{"routes of IPv4 multicast", MulticastRoutes, 1000, 9000, func(n int) string {
+		// MRT_ADD_MFC of a struct mfcctl
+		return fmt.Sprintf(`perl -e 'socket my $s, 2, 3, 2; for (1 .. %d) {
+			setsockopt $s, 0, 204, pack "NNSx2x32x16", 0x0a000000 + $_, 0xe8000000 + $_, 0 or die "$_: $!" }'`, n)
+	}, "ip -4 mroute show | wc -l"},
+	{"routes of IPv6 multicast", MulticastRoutes, 1000, 9000, func(n int) string {
+		// MRT6_ADD_MFC of a struct mf6cctl
+		return fmt.Sprintf(`perl -e 'socket my $s, 10, 3, 58; for (1 .. %d) {
+			setsockopt $s, 41, 204, pack "Sx6NNNNx4Sx6NNNNx4x36", 10, 0xfd000000, 0, 0, $_, 10, 0xff0e0000, 0, 0, $_
+			or die "$_: $!" }'`, n)
+	}, "ip -6 mroute show | wc -l"},
+	{"groups of bridges", BridgeGroups, 1000, 9000, func(n int) string { return groupsOfBridge(n) }, countGroups},
+	{"groups of a bridge that is off", BridgeGroups, 1000, 9000, func(n int) string {
+		return groupsOfBridge(n) + "; ip link set b0 down; ip link set b0 type bridge mcast_snooping 0"
+	}, countGroups},
+	{"groups from before a bridge filtered by VLAN", BridgeGroups, 1000, 9000, func(n int) string {
+		return groupsOfBridge(n) + "; ip link set b0 type bridge vlan_filtering 1; bridge vlan show dev p0 | grep -q PVID"
+	}, countGroups},
 }
 
 // TestTablesAreBounded fills each table, first within the limit, then beyond it.
 func TestTablesAreBounded(t *testing.T) {
 	attack.Tell(t, "next hops, proxy neighbours, addresses of bridges, tunnels and devices, multicast addresses, "+
-		"traffic control and address "+
-		"labels without end", "all that is taken away, and nothing of anybody else's")
+		"traffic control, address "+
+		"labels, routes of labels and of multicast packets, groups of bridges without end",
+		"all that is taken away, and nothing of anybody else's")
 	for _, c := range tables {
-		if c.table == MPLSRoutes && linux.ProbeMPLS() != nil {
-			continue // this kernel has none
-		}
 		t.Run(c.name, func(t *testing.T) {
+			switch {
+			case c.table == MPLSRoutes && linux.ProbeMPLS() != nil:
+				t.Skip("this kernel has no routes of MPLS labels")
+			case strings.Contains(c.name, "VLAN") && linux.ProbeBridgeVLANs() != nil:
+				t.Skip("this kernel has no VLANs of bridges (CONFIG_BRIDGE_VLAN_FILTERING)")
+			}
 			l := newLab(t, 16<<20)
 			count := func(name string) int {
 				n, err := strconv.Atoi(l.in(t, name, c.left))
@@ -158,6 +191,9 @@ func TestTablesAreBounded(t *testing.T) {
 			l.in(t, mean, c.fill(c.little))
 			l.in(t, peace, c.fill(c.little))
 			filled := count(peace)
+			if filled == empty && strings.Contains(c.name, "is off") {
+				t.Skip("this kernel hides the groups of bridges that look for none")
+			}
 			if filled <= empty {
 				t.Fatalf("%d entries of %s were made, and %d are there", c.little, c.name, filled)
 			}
