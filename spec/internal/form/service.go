@@ -44,8 +44,9 @@ type File struct {
 	// The content itself, in base64, where it is no text.
 	Base64 *string `yaml:"base64"`
 	// What `save` writes in place of a file or directory of more than 4 MiB, or of more than 512 files: the ID under
-	// which the manager has it, and its size. Whoever writes a file names it by its path.
+	// which the manager has it. Whoever writes a file names it by its path.
 	Tree string `yaml:"tree"`
+	// The size of the tree, which stands beside its ID.
 	Size string `yaml:"size"`
 	// Its permissions, like 0755. When left out, those of the file that is read, and 0644 of content that is written
 	// here. It belongs to root.
