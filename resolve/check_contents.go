@@ -74,6 +74,10 @@ func (ps *problems) checkContents(i int) {
 		case f.Tree != "" && !model.IsImageID(f.Tree) && !path.IsAbs(f.Tree):
 			ps.element(i, field, "files: the tree %q of %s is no ID of files (sha256:…)",
 				model.Shorten(f.Tree, model.MaxName), shown)
+		case f.Tree == "" && f.Size != 0:
+			ps.element(i, field, "files: %s has the size %s, which is said of trees only", shown, f.Size)
+		case model.IsImageID(f.Tree) && f.Mode != "":
+			ps.element(i, field, "files: %s has a tree and a mode; files in a tree have modes of their own", shown)
 		case f.Tree != "" && f.Size > model.MaxTree:
 			ps.element(i, field, "files: %s has %s; what is put into elements at a path has %s at most", shown,
 				f.Size.Rounded(), model.MaxTree)

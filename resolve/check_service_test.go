@@ -9,7 +9,7 @@ import (
 
 // TestServicesAreChecked: all that is wrong with what an element is to run is told.
 func TestServicesAreChecked(t *testing.T) {
-	long := strings.Repeat("x", model.MaxCommandSize+1)
+	long, tree := strings.Repeat("x", model.MaxCommandSize+1), "sha256:"+strings.Repeat("0", 64)
 	for _, c := range []struct {
 		s    model.Service
 		want string // "" where it is right
@@ -42,6 +42,11 @@ func TestServicesAreChecked(t *testing.T) {
 		{model.Service{Tmpfs: map[string]model.Bytes{"/": 1 << 20}}, "needs what is at /;"},
 		{model.Service{Tmpfs: map[string]model.Bytes{"/run/polyplane": 1 << 20}}, "needs what is at /run/polyplane"},
 		{model.Service{Tmpfs: map[string]model.Bytes{"/d": 1}}, "tmpfs: 1B is less than the 4KiB"},
+		{model.Service{Contents: map[string]model.File{"/srv/a": {Tree: tree, Size: 5 << 20}}}, ""},
+		{model.Service{Contents: map[string]model.File{"/srv/a": {Tree: "sha256:1"}}}, "is no ID of files"},
+		{model.Service{Contents: map[string]model.File{"/srv/a": {Tree: tree, Text: "x"}}}, "it takes one of them"},
+		{model.Service{Contents: map[string]model.File{"/srv/a": {Tree: tree, Mode: "0755"}}}, "a tree and a mode"},
+		{model.Service{Contents: map[string]model.File{"/srv/a": {Text: "x", Size: 1}}}, "the size 1B"},
 		{model.Service{Tmpfs: map[string]model.Bytes{"/d": 1 << 60}}, "more than any machine has"},
 	} {
 		net := model.Network{Name: "lab", Elements: []model.Element{{Name: "h", Kind: model.Host, Service: c.s}}}

@@ -185,9 +185,25 @@ func (s *Store) FindTree(owner, id string) (model.Image, error) {
 		return !i.Tree || i.ID != id && (len(digits) < 12 || !strings.HasPrefix(image.Digest(i.ID).Hex(), digits))
 	})
 	if len(found) == 0 {
-		return model.Image{}, refuse(ErrNone, "there is no tree %s", model.ShortImage(id))
+		return model.Image{}, NoTree(id)
 	}
 	return best(found, owner), nil
+}
+
+// NoTree is the error where nobody has sent files under an ID, or not to whom asks.
+func NoTree(id string) error { return refuse(ErrNone, "there is no tree %s", model.ShortImage(id)) }
+
+// Trees are the owners of all files that are put into elements, by their IDs.
+func (s *Store) Trees() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owners := map[string][]string{}
+	for _, i := range s.all {
+		if i.Tree {
+			owners[i.ID] = append(owners[i.ID], i.Owner)
+		}
+	}
+	return owners
 }
 
 // best is the one of several that an owner means.

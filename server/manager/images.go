@@ -232,38 +232,55 @@ func (s *shelf) collectNow() {
 	}
 }
 
-// lacks tells which trees of an element are not here.
-func (s *shelf) lacks(ctx context.Context, n *model.Network, e *model.Element) (missing []error) {
+// access is what somebody may use of the trees. It is looked up once for as many as a request may name.
+type access struct {
+	*shelf
+	ctx    context.Context
+	owners map[string][]string // of all trees, by ID
+	used   map[string][]string // the networks that use each, once that counts
+}
+
+func (s *shelf) accessOf(ctx context.Context) *access {
+	return &access{shelf: s, ctx: ctx, owners: s.kept.Trees()}
+}
+
+// lacks adds which trees of an element are not here, as long as they are told one by one.
+func (a *access) lacks(n *model.Network, e *model.Element, missing []error) []error {
 	for _, at := range slices.Sorted(maps.Keys(e.Contents)) {
 		tree := e.Contents[at].Tree
-		if tree == "" {
+		if tree == "" || len(missing) >= model.MostNamed {
 			continue
 		}
-		if err := s.mayUse(ctx, tree); err != nil {
+		if err := a.mayUse(tree); err != nil {
 			missing = append(missing, fmt.Errorf("%s/%s: files: %s: %w: `polyplane apply -f` brings it where the file "+
-				"names it by its path", n.Name, e.Name, at, err))
+				"names it by its path", n.Name, e.Name, model.Shorten(at, model.MaxName), err))
 		}
 	}
 	return missing
 }
 
-// mayUse tells why somebody may not use a tree: it is another's, and in no network of the own.
-func (s *shelf) mayUse(ctx context.Context, id string) error {
-	_, err := s.kept.FindTree(api.Only(ctx), id)
-	if err == nil {
+// mayUse tells why somebody may not use a tree: it is no tree, or another's and in no network of the own. An image that
+// elements are made from is never one: its links lead where they would in an element, and nowhere else.
+func (a *access) mayUse(id string) error {
+	owners, is := a.owners[id]
+	if !is {
+		return images.NoTree(id)
+	}
+	if owner := api.Only(a.ctx); owner == "" || slices.Contains(owners, owner) {
 		return nil
 	}
-	for _, network := range s.used()[id] {
-		if s.checkMine(ctx, network) == nil {
-			return nil
-		}
+	if a.used == nil {
+		a.used = a.shelf.used()
 	}
-	return err
+	if slices.ContainsFunc(a.used[id], func(network string) bool { return a.checkMine(a.ctx, network) == nil }) {
+		return nil
+	}
+	return images.NoTree(id)
 }
 
 // ReadTree opens a tree for whoever may use it.
 func (s *shelf) ReadTree(ctx context.Context, id string) (*os.File, error) {
-	if err := s.mayUse(ctx, id); err != nil {
+	if err := s.accessOf(ctx).mayUse(id); err != nil {
 		return nil, imageProblem(err)
 	}
 	f, err := s.kept.Read(id)
@@ -274,6 +291,7 @@ func (s *shelf) ReadTree(ctx context.Context, id string) (*os.File, error) {
 // brings them.
 func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) ([]model.Document, error) {
 	owner := api.Only(ctx)
+	trees := s.accessOf(ctx)
 	var missing []error
 	what := "images"
 	out := slices.Clone(documents)
@@ -282,8 +300,8 @@ func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) (
 		cloned := false
 		for k := range elements {
 			if !dry {
-				if lacks := s.lacks(ctx, &out[i].Network, &elements[k]); len(lacks) > 0 {
-					missing, what = append(missing, lacks...), "images or files"
+				if all := trees.lacks(&out[i].Network, &elements[k], missing); len(all) > len(missing) {
+					missing, what = all, "images or files"
 				}
 			}
 			of := elements[k].Image
@@ -292,7 +310,7 @@ func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) (
 			}
 			is, err := s.kept.Find(owner, of)
 			if err != nil {
-				if !dry {
+				if !dry && len(missing) < model.MostNamed {
 					missing = append(missing, fmt.Errorf("%s/%s: %w: `polyplane image import FILE` brings one, "+
 						"`polyplane image pull NAME` has it from a registry",
 						out[i].Network.Name, elements[k].Name, err))
@@ -311,7 +329,7 @@ func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) (
 		}
 	}
 	if len(missing) > 0 {
-		return nil, api.Invalid("some "+what+" are not here", missing[:min(len(missing), model.MostNamed)]...)
+		return nil, api.Invalid("some "+what+" are not here", missing...)
 	}
 	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -238,6 +239,36 @@ func TestTreesOfNetworks(t *testing.T) {
 	}
 	if _, err := f.images.RemoveImage(ann, id); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestImagesAreNoTrees: an image that elements are made from may have links that lead anywhere. Named as files, it is
+// nobody's, whoever's network uses it; and the first few of many that are missing are told.
+func TestImagesAreNoTrees(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	ann := api.AsOwner(t.Context(), "ann")
+	id, data := imageOf(t, "web")
+	if _, err := f.images.AddImage(ann, id, "web", bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	lab := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host,
+		Service: model.Service{Image: "web"}}}}
+	if _, err := f.Apply(ann, lab, model.ApplyOptions{Owner: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	lab.Elements[0].Contents = map[string]model.File{}
+	for i := range 2 * model.MostNamed {
+		lab.Elements[0].Contents[fmt.Sprintf("/srv/%d", i)] = model.File{Tree: id, Size: 5 << 20}
+	}
+	for who, ctx := range map[string]context.Context{"its owner": ann, "an administrator": t.Context()} {
+		_, err := f.Apply(ctx, lab, model.ApplyOptions{Owner: "ann"})
+		problem := (*api.Problem)(nil)
+		if !errors.As(err, &problem) || strings.Count(err.Error(), "there is no tree") != model.MostNamed {
+			t.Errorf("%s has it put into an element: %v", who, err)
+		}
+		if _, err := f.images.ReadTree(ctx, id); err == nil {
+			t.Errorf("%s reads it as a tree", who)
+		}
 	}
 }
 
