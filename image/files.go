@@ -43,9 +43,8 @@ type Given struct {
 // meanwhile are an error then.
 func NewFiles(ctx context.Context, files []Given) (*Image, error) {
 	for i := range files {
-		if strings.HasPrefix(path.Base(files[i].Path), whiteout) {
-			return nil, fmt.Errorf("%s: names that begin with %s mean in images that a file is removed; call it "+
-				"otherwise", files[i].Path, whiteout)
+		if err := model.CheckTreePath(files[i].Path); err != nil {
+			return nil, fmt.Errorf("%.120q: %w", files[i].Path, err)
 		}
 	}
 	sum, size := sha256.New(), counter(0)
@@ -135,7 +134,13 @@ func (c *Counts) checkGiven(e *entry) error {
 		return fmt.Errorf("there are more than %d files, the most that is put into an element at a path",
 			model.MaxTreeFiles)
 	}
+	if err := model.CheckTreePath(strings.TrimPrefix(strings.TrimPrefix(e.path, FilesName), "/")); err != nil {
+		return fmt.Errorf("%.120q: %w", e.path, err)
+	}
 	return nil
 }
 
-var errRemoves = errors.New("files that are put into elements remove none")
+var (
+	errRemoves = errors.New("files that are put into elements remove none")
+	errNoFiles = errors.New("there is none of the files in it that are put into elements")
+)

@@ -60,9 +60,11 @@ func TestGivenFiles(t *testing.T) {
 			t.Errorf("with the content %q: %v", content, err)
 		}
 	}
-	if _, err := image.NewFiles(t.Context(), []image.Given{given("x/.wh.y", "")}); err == nil ||
-		!strings.Contains(err.Error(), "call it otherwise") {
-		t.Errorf("a name that removes: %v", err)
+	for _, path := range []string{"x/.wh.y", "x/y.polyplane-new"} {
+		if _, err := image.NewFiles(t.Context(), []image.Given{given(path, "")}); err == nil ||
+			!strings.Contains(err.Error(), "call it otherwise") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
@@ -85,6 +87,13 @@ func TestHostileGivenFiles(t *testing.T) {
 		"a file elsewhere":   {[]File{{Name: "etc/passwd", Mode: 0o644}}, "is not below files"},
 		"a path that leaves": {[]File{{Name: "files/../../x", Mode: 0o644}}, "leads out"},
 		"many files":         {many, "more than 20000 files"},
+		"no file":            {nil, "there is none of the files"},
+		"a name of ours":     {[]File{{Name: "files/a.polyplane-new", Mode: 0o644}}, "or end with .polyplane-new mean"},
+		"a directory's":      {[]File{{Name: "files/a.polyplane-new/b", Mode: 0o644}}, "or end with .polyplane-new mean"},
+		"a long name":        {[]File{{Name: "files/" + strings.Repeat("a", 224), Mode: 0o644}}, "at most 223 bytes"},
+		"a long path":        {[]File{{Name: "files" + strings.Repeat("/aaaaaaaaa", 103), Mode: 0o644}}, "at most 1024 bytes"},
+		"a control":          {[]File{{Name: "files/a\x1b[2J", Mode: 0o644}}, "without control characters"},
+		"no text":            {[]File{{Name: "files/\xff", Mode: 0o644}}, "of text"},
 	} {
 		layer := Layer(t, c.files...)
 		var config map[string]any

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 const nonblock = syscall.O_NONBLOCK
@@ -112,7 +114,7 @@ type Counts struct {
 
 // OCI's whiteouts (image-spec, layer.md).
 const (
-	whiteout = ".wh."
+	whiteout = model.PrefixRemoved
 	opaque   = ".wh..wh..opq"
 )
 
@@ -308,6 +310,9 @@ func (i *Image) Verify(ctx context.Context) (c Counts, err error) {
 		})
 		if err == nil && i.IsFiles() && len(gone)+c.LeftOut > 0 {
 			err = errRemoves
+		}
+		if err == nil && i.IsFiles() && c.Files == 0 {
+			err = errNoFiles
 		}
 		if err != nil {
 			return c, fmt.Errorf("layer %d of %d: %w", k+1, len(i.Layers), err)

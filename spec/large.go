@@ -5,10 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -41,31 +37,9 @@ func (t *tree) checkLarge() error {
 		return err
 	}
 	for _, is := range t.found {
-		if err := checkLargePath(is.path); err != nil {
+		if err := model.CheckTreePath(is.path); err != nil {
 			return fmt.Errorf("%s in %s: %w", model.Shorten(is.path, model.MaxName), t.name, err)
 		}
-	}
-	return nil
-}
-
-// checkLargePath says why a file cannot have its path below the one where it is put.
-func checkLargePath(at string) error {
-	const (
-		most   = model.MaxFilePath
-		suffix = ".polyplane-new" // of files that are being written
-		gone   = ".wh."           // in images these say what is removed
-	)
-	if !utf8.ValidString(at) || len(at) > most || strings.ContainsFunc(at, unicode.IsControl) {
-		return fmt.Errorf("a path has at most %d bytes of text without control characters", most)
-	}
-	for name := range strings.SplitSeq(at, "/") {
-		if len(name) > unix.NAME_MAX-32 {
-			return fmt.Errorf("a name has at most %d bytes", unix.NAME_MAX-32)
-		}
-	}
-	if base := path.Base(at); strings.HasSuffix(base, suffix) || strings.HasPrefix(base, gone) {
-		return fmt.Errorf("names that begin with %s or end with %s mean something else on the way to elements; call "+
-			"it otherwise", gone, suffix)
 	}
 	return nil
 }

@@ -60,13 +60,16 @@ type entry struct {
 // About is what an element needs to know of its image.
 type About struct {
 	// Dir is where it is mounted.
-	Dir          string         `json:"-"`
-	Architecture string         `json:"architecture,omitempty"`
-	Run          model.ImageRun `json:"run"`
+	Dir          string `json:"-"`
+	Architecture string `json:"architecture,omitempty"`
+	// Tree tells that it was verified to be files that are put into elements. No element is made from them, and no
+	// other image is put into one: it may have links, which lead elsewhere outside of an element.
+	Tree bool           `json:"tree,omitempty"`
+	Run  model.ImageRun `json:"run"`
 }
 
-// Files is where it has what is put into elements, where it is that and no image.
-func (a *About) Files() string { return filepath.Join(a.Dir, image.FilesName) }
+// FilesName is what a tree has in its root: one file, or a directory.
+const FilesName = image.FilesName
 
 // unusedFor is how long an image stays that no element of the node is made from any more.
 const unusedFor = 10 * time.Minute
@@ -306,7 +309,8 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 	if err := s.unpack(id, img); err != nil {
 		return err
 	}
-	about, err := json.Marshal(About{Architecture: img.Config.Architecture, Run: img.Config.Config})
+	about, err := json.Marshal(About{Architecture: img.Config.Architecture, Tree: img.IsFiles(),
+		Run: img.Config.Config})
 	if err != nil {
 		return err
 	}

@@ -160,6 +160,29 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestTreesAreNoted: whether an image was verified to be files that are put into elements is known in every life.
+func TestTreesAreNoted(t *testing.T) {
+	b := newBench(t)
+	layer := Layer(t, File{Name: "files/a", Content: "x", Mode: 0o644})
+	config := Config(t, model.ImageRun{}, layer)
+	same := b.add(t, config, layer)
+	tree := b.add(t, bytes.Replace(config, []byte("{"), []byte(`{"polyplane":"files",`), 1), layer)
+	for life := range 2 {
+		for id, want := range map[string]bool{same: false, tree: true} {
+			if about, err := b.await(t, id); err != nil || about.Tree != want {
+				t.Errorf("in life %d it is %+v, %v; wanted: %t", life, about, err, want)
+			}
+		}
+		b.Close()
+		b.open()
+	}
+	links := Layer(t, File{Name: "files/a", Kind: '2', Link: "/etc/shadow"})
+	id := b.add(t, bytes.Replace(Config(t, model.ImageRun{}, links), []byte("{"), []byte(`{"polyplane":"files",`), 1), links)
+	if _, err := b.await(t, id); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		t.Errorf("with a link: %v", err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	b := newBench(t)
 	layer := Layer(t, File{Name: "f", Content: "x"})

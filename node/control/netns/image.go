@@ -70,8 +70,12 @@ func (d *Driver) image(el *model.NodeElement) (about *images.About, waits string
 	if err != nil {
 		return nil, "", fmt.Errorf("its image %s cannot be had: %w", model.ShortImage(el.Image), err)
 	}
-	if about == nil {
+	switch {
+	case about == nil:
 		waits = "waits for its image: " + waits
+	case about.Tree:
+		return nil, "", fmt.Errorf("its image %s has files that are put into elements (files:), and no element is "+
+			"made from such", model.ShortImage(el.Image))
 	}
 	return about, waits, nil
 }

@@ -253,7 +253,7 @@ func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid in
 		f.has(path, mode, uid, gid) {
 		return nil
 	}
-	temporary := path + ".polyplane-new"
+	temporary := path + model.SuffixBeingWritten
 	if err := f.clear(temporary); err != nil {
 		return err
 	}

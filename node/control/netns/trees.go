@@ -164,7 +164,7 @@ func (d *Driver) withTrees(plan *software.Plan) (waits string, err error) {
 	return waits, nil
 }
 
-// treeDir is where the node has a tree.
+// treeDir is where the node has a tree mounted. An image that was not verified to be one is none.
 func (d *Driver) treeDir(file *software.File) (dir, waits string, err error) {
 	if d.images == nil {
 		return "", "", errors.New("this node has no place for large files of elements")
@@ -176,7 +176,13 @@ func (d *Driver) treeDir(file *software.File) (dir, waits string, err error) {
 	case about == nil:
 		return "", "waits for its files at " + file.Path + ": " + waits, nil
 	}
-	return about.Files(), "", nil
+	if !about.Tree {
+		_, id, _ := strings.Cut(file.Tree, ":")
+		return "", "", fmt.Errorf("what is to be at %s is %.12s, an image that elements are made from, and not files "+
+			"that are put into them: name the files, and `polyplane apply` sends them; or make an element from it "+
+			"(image:)", file.Path, id)
+	}
+	return about.Dir, "", nil
 }
 
 // planted is what is to be done with a tree.
@@ -267,19 +273,15 @@ func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p 
 	err error) {
 	was := all.note(t.at)
 	there := map[string]bool{}
-	err = filepath.WalkDir(t.dir, func(source string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		below, err := filepath.Rel(t.dir, source)
-		if err != nil {
-			return err
-		}
-		if below == "." { // it is a file
-			below = ""
-		}
+	from, err := openTree(t.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer from.close()
+	err = from.walk(func(below string, info fs.FileInfo) error {
 		there[below] = true
-		keep, err := t.compareFile(ctx, f, below, source, was, p, force)
+		c := &comparison{f: f, from: from, below: below, was: was, p: p, force: force}
+		keep, err := t.compareFile(ctx, c, info)
 		if keep {
 			kept = append(kept, t.full(below))
 			if mark, known := was.Files[below]; known {
@@ -301,13 +303,19 @@ func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p 
 	return kept, nil
 }
 
+// comparison is what a file is compared with, and by.
+type comparison struct {
+	f     *elementFiles
+	from  *treeFiles
+	below string
+	was   *treeNote
+	p     *planting
+	force bool
+}
+
 // compareFile compares one file. keep tells that it is somebody's work inside, or that there is something else.
-func (t *planted) compareFile(ctx context.Context, f *elementFiles, below, source string, was *treeNote, p *planting,
-	force bool) (keep bool, err error) {
-	info, err := os.Lstat(source)
-	if err != nil {
-		return false, err
-	}
+func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileInfo) (keep bool, err error) {
+	f, below, force := c.f, c.below, c.force
 	want := treeMark{Size: info.Size(), Mode: info.Mode().Perm()}
 	write := func() { t.write, t.sizes[below] = append(t.write, below), want.Size }
 	at := t.full(below)
@@ -322,14 +330,14 @@ func (t *planted) compareFile(ctx context.Context, f *elementFiles, below, sourc
 	if err != nil {
 		return true, nil //nolint:nilerr // it was made inside as well
 	}
-	mark, known := was.Files[below]
+	mark, known := c.was.Files[below]
 	untouched := known && mark.isAs(is)
 	if untouched && (mark.Size != want.Size || mark.Mode != want.Mode) {
 		write()
 		return false, nil
 	}
 	if untouched || is.Mode().IsRegular() && is.Size() == want.Size {
-		if want.Sum, err = sumOf(ctx, os.Open, source); err != nil {
+		if want.Sum, err = sumOf(ctx, c.from.open, below); err != nil {
 			return false, err
 		}
 	}
@@ -345,10 +353,10 @@ func (t *planted) compareFile(ctx context.Context, f *elementFiles, below, sourc
 			t.note.Files[below] = want
 			return false, nil
 		}
-		if err != nil || now != want.Sum && !t.isNobodys(f, at, p) {
+		if err != nil || now != want.Sum && !t.isNobodys(f, at, c.p) {
 			return true, ctx.Err()
 		}
-	case !t.isNobodys(f, at, p):
+	case !t.isNobodys(f, at, c.p):
 		return true, nil
 	}
 	write()

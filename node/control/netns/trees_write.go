@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -32,12 +31,8 @@ func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles
 			}
 		}
 		f.removeEmpty(t)
-		for _, below := range t.write {
-			mark, err := f.writeFrom(ctx, t.full(below), filepath.Join(t.dir, below))
-			if err != nil {
-				return fmt.Errorf("write %s: %w", t.full(below), err)
-			}
-			t.note.Files[below] = mark
+		if err := t.writeAll(ctx, f); err != nil {
+			return err
 		}
 	}
 	// Else the notes may outlive what they tell of.
@@ -50,6 +45,26 @@ func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles
 		return fmt.Errorf("have its files on its disk: %w", err)
 	}
 	return d.noteTrees(id, p)
+}
+
+// writeAll writes a tree's files that are to be written.
+func (t *planted) writeAll(ctx context.Context, f *elementFiles) error {
+	if len(t.write) == 0 {
+		return nil
+	}
+	from, err := openTree(t.dir)
+	if err != nil {
+		return fmt.Errorf("write the files at %s: %w", t.at, err)
+	}
+	defer from.close()
+	for _, below := range t.write {
+		mark, err := f.writeFrom(ctx, t.full(below), from, below)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", t.full(below), err)
+		}
+		t.note.Files[below] = mark
+	}
+	return nil
 }
 
 // noteTrees notes what is there of trees.
@@ -116,9 +131,10 @@ func (f *elementFiles) removeEmpty(t *planted) {
 	}
 }
 
-// writeFrom replaces a file by a copy of one of the node's.
-func (f *elementFiles) writeFrom(ctx context.Context, at, source string) (mark treeMark, err error) {
-	from, err := os.Open(source)
+// writeFrom replaces a file by a copy of one of a tree.
+func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles, below string) (mark treeMark,
+	err error) {
+	from, err := tree.open(below)
 	if err != nil {
 		return mark, err
 	}
@@ -131,7 +147,7 @@ func (f *elementFiles) writeFrom(ctx context.Context, at, source string) (mark t
 		return mark, err
 	}
 	at = rel(at)
-	temporary := at + ".polyplane-new"
+	temporary := at + model.SuffixBeingWritten
 	if err := f.clear(temporary); err != nil {
 		return mark, err
 	}
