@@ -28,13 +28,15 @@ type wantLabel struct {
 
 // addLabels notes what an element's label-switched paths are in its kernel.
 func (w *want) addLabels(id model.ID, el *model.NodeElement) error {
+	if len(el.MPLS) == 0 {
+		return nil
+	}
+	devices := make(map[string]string, len(w.interfaces)+len(w.vlans))
+	for i := range w.devices() {
+		devices[i.label] = i.Pair.Name
+	}
 	for _, p := range el.MPLS {
-		device := ""
-		for i := range w.devices() {
-			if i.label == p.Interface {
-				device = i.Pair.Name
-			}
-		}
+		device := devices[p.Interface]
 		if p.Via != "" && (device == "" || !p.NextHop.IsValid()) {
 			return fmt.Errorf("element %s: the label-switched path %s leads by nobody that is known", id, p)
 		}
@@ -52,7 +54,7 @@ func (w *want) addLabels(id model.ID, el *model.NodeElement) error {
 		}
 		w.labels = append(w.labels, wantLabel{in: p.In, out: p.Out, via: p.NextHop, device: device})
 	}
-	w.mpls = len(el.MPLS) > 0
+	w.mpls = true
 	return nil
 }
 
@@ -150,9 +152,13 @@ func parseLabel(p []byte) (l presentLabel) {
 
 func (in *inside) planLabels(r *repair, w *want) {
 	there := make([]bool, len(w.labels))
+	wanted := make(map[int]int, len(w.labels)) // each label is there once
+	for i := range w.labels {
+		wanted[w.labels[i].in] = i
+	}
 	for i := range in.labels {
 		have := &in.labels[i]
-		if j := slices.IndexFunc(w.labels, func(x wantLabel) bool { return have.is(&x, in) }); j >= 0 {
+		if j, is := wanted[have.in]; is && have.is(&w.labels[j], in) {
 			there[j] = true
 			continue
 		}

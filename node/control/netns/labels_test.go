@@ -2,7 +2,10 @@ package netns
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -52,5 +55,69 @@ func TestLabelSettings(t *testing.T) {
 	w.up = false
 	if s := w.labelSettings(); s != nil {
 		t.Errorf("of one that is stopped are set %+v", s)
+	}
+}
+
+// manyPaths are as many label-switched paths as a router has at most, and what its kernel has of them.
+func manyPaths() (*want, *inside) {
+	w, in := &want{}, &inside{links: map[string]*link{"eth0": {}, "lo": {}}}
+	in.links["eth0"].Index, in.links["lo"].Index = 2, 1
+	via := netip.MustParseAddr("10.0.0.2")
+	for i := range model.MostLSPs {
+		label := model.MinLabel + i
+		w.labels = append(w.labels, wantLabel{in: label, out: []int{label}, via: via, device: "eth0"})
+		in.labels = append(in.labels, presentLabel{in: label, out: []int{label}, via: via, index: 2})
+		to := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 0}), 24)
+		w.routes = append(w.routes, wantRoute{to: to, kind: unix.RTN_UNICAST, via: []netip.Addr{via}, device: "eth0",
+			labels: []int{label}})
+		in.routes = append(in.routes, presentRoute{to: to, kind: unix.RTN_UNICAST, table: unix.RT_TABLE_MAIN,
+			labels: []int{label}, hops: []hop{{via, 2}}})
+	}
+	slices.Reverse(in.labels)
+	slices.Reverse(in.routes)
+	return w, in
+}
+
+// TestManyPathsArePlanned: of as many paths as there can be, those are changed that are not as they are wanted.
+func TestManyPathsArePlanned(t *testing.T) {
+	w, in := manyPaths()
+	plan := func() (all []string) {
+		var r repair
+		in.planLabels(&r, w)
+		in.planRoutes(&r, w)
+		for _, s := range r.steps {
+			all = append(all, s.doing)
+		}
+		return all
+	}
+	if got := plan(); len(got) > 0 {
+		t.Fatalf("of what is as it is wanted %d things change: %q", len(got), got[:1])
+	}
+	in.labels[7].index = 1                                                                    // by another device
+	in.labels[8].out = []int{17}                                                              // with another label
+	in.labels = append(slices.Delete(in.labels, 9, 10), presentLabel{in: 60000})              // one is gone, one is too much
+	in.routes[7].hops[0].index = 1                                                            // by another device
+	in.routes[8].table = 1001                                                                 // in another table
+	other := in.routes[6]                                                                     // one more to the same prefix
+	other.metric = 9                                                                          //
+	in.routes = append(slices.Delete(in.routes, 9, 10), other)                                // one is gone
+	w.routes = append(w.routes, wantRoute{to: other.to, kind: unix.RTN_BLACKHOLE, metric: 8}) // and one is missing
+	want := []string{"remove the route of label 4104", "remove the route of label 4103", "remove the route of label 60000",
+		"add the route of label 4102", "add the route of label 4103", "add the route of label 4104",
+		"remove the route to 20.15.248.0/24", "remove the route to 20.15.247.0/24", "remove the route to 20.15.249.0/24",
+		"add the route to 20.15.246.0/24", "add the route to 20.15.247.0/24", "add the route to 20.15.248.0/24",
+		"add the route to 20.15.249.0/24"}
+	if got := plan(); !slices.Equal(got, want) {
+		t.Errorf("planned is %q, want %q", got, want)
+	}
+}
+
+// BenchmarkPlanPaths compares them with what is there.
+func BenchmarkPlanPaths(b *testing.B) {
+	w, in := manyPaths()
+	for b.Loop() {
+		var r repair
+		in.planLabels(&r, w)
+		in.planRoutes(&r, w)
 	}
 }

@@ -220,11 +220,15 @@ func addressRequest(r *repair, index int, p netip.Prefix, add bool) {
 
 func (in *inside) planRoutes(r *repair, w *want) {
 	there := make([]bool, len(w.routes))
+	wanted := make(map[netip.Prefix][]int, len(w.routes))
+	for i := range w.routes {
+		wanted[w.routes[i].to] = append(wanted[w.routes[i].to], i)
+	}
 	for i := range in.routes {
 		have := &in.routes[i]
-		j := slices.IndexFunc(w.routes, func(x wantRoute) bool { return have.is(&x, in) })
-		if j >= 0 {
-			there[j] = true
+		same := wanted[have.to]
+		if k := slices.IndexFunc(same, func(j int) bool { return have.is(&w.routes[j], in) }); k >= 0 {
+			there[same[k]] = true
 			continue
 		}
 		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("remove the route to %s", have.to),

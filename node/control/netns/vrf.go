@@ -224,8 +224,11 @@ func (in *inside) planVRFs(r *repair, w *want) {
 		done := change.VRFLeft.Of(ifc.label)
 		switch v := in.links[ifc.vrf]; {
 		case ifc.vrf == "":
-			if of := in.byIndex(l.Master); l.Master == 0 || of == nil || !isVRF(of) {
-				continue // or somebody has put it into a device of his own
+			if l.Master == 0 {
+				continue
+			}
+			if of := in.byIndex(l.Master); of == nil || !isVRF(of) {
+				continue // somebody has put it into a device of his own
 			}
 		case v == nil || slices.Contains(missing, ifc.vrf):
 			continue // it is made first
