@@ -25,10 +25,10 @@ func (c *CLI) exportCommand() *cobra.Command {
 		Long: `Write a network with everything in it into one archive, which import takes, here or elsewhere.
 
 The archive is a tar: a manifest with the size and the SHA-256 of everything else, the network as save --running prints
-it, the large files that it puts into elements, and for each element a tar of the regular files that were made or changed inside, with their modes, owners and
-times. Links, devices, empty directories, logs and temporary files are not taken along. If an element cannot be asked,
-or a router does not say what it runs with, nothing is written, unless --partial is given. An element may have 10,000
-files and 60 MiB.`,
+it, the large files that it puts into elements, and for each element a tar of the regular files that were made or
+changed inside, with their modes, owners and times. Links, devices, empty directories, logs and temporary files are not
+taken along. If an element cannot be asked, or a router does not say what it runs with, nothing is written, unless
+--partial is given. An element may have 10,000 files and 60 MiB.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane export lab\n  polyplane export lab -o ann-lab.tar\n  polyplane export lab -o - | " +
 			"ssh there polyplane import -",
