@@ -32,6 +32,20 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
+// TestVRFsHaveNoNamesOfLinux: what a new network namespace has by itself would be taken for the VRF's device.
+func TestVRFsHaveNoNamesOfLinux(t *testing.T) {
+	for name := range linuxDevices {
+		if err := CheckVRF(name); err == nil {
+			t.Errorf("CheckVRF(%q) is content", name)
+		}
+	}
+	for _, name := range []string{"red", "sit1", "r2.2", strings.Repeat("x", 15)} {
+		if err := CheckVRF(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestDeviceName(t *testing.T) {
 	for _, same := range []string{"eth0", "r2", "r2.2", strings.Repeat("x", 15)} {
 		if got := DeviceName(same); got != same {

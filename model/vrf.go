@@ -33,11 +33,28 @@ func CheckVRF(name string) error {
 		return fmt.Errorf("the VRF %q is a device in Linux, whose name has at most %d characters; rename it", name,
 			maxDevice)
 	}
+	if DeviceName(name) != name {
+		return fmt.Errorf("the VRF %q is a device in Linux, which keeps this name for itself; rename it",
+			name)
+	}
 	return nil
 }
 
 // VRFNames are those of an element, sorted.
 func (e ElementOf[I]) VRFNames() []string { return slices.Sorted(maps.Keys(e.VRFs)) }
+
+// InVRFs is which VRF each interface is in that is in one.
+func (e ElementOf[I]) InVRFs() map[string]string {
+	in := map[string]string{}
+	for _, v := range e.VRFNames() {
+		for _, f := range e.VRFs[v].Interfaces {
+			if _, twice := in[f]; !twice {
+				in[f] = v
+			}
+		}
+	}
+	return in
+}
 
 // VRFOf is the VRF that an interface is in; empty if it is in none.
 func (e ElementOf[I]) VRFOf(name string) string {

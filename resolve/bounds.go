@@ -49,7 +49,7 @@ func Bounds(n *model.Network) []model.Problem {
 	if len(ps.list) > 0 { // what follows looks at each of them
 		return ps.all()
 	}
-	interfaces, addresses, routes, forwards, config := 0, 0, 0, 0, 0
+	interfaces, vrfs, addresses, routes, forwards, config := 0, 0, 0, 0, 0, 0
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		of := func(field, words string, is, most int) {
@@ -105,6 +105,7 @@ func Bounds(n *model.Network) []model.Problem {
 			of("routing/rip", "words under redistribute", len(r.Redistribute), model.MaxWords)
 		}
 		of("vrfs", "VRFs", len(e.VRFs), model.MaxVRFs)
+		vrfs += len(e.VRFs)
 		for name, v := range e.VRFs {
 			field := "vrfs/" + model.Shorten(name, model.MaxName)
 			of(field, "interfaces in one VRF", len(v.Interfaces), 2*model.MaxLinks+model.MaxEdges)
@@ -145,7 +146,11 @@ func Bounds(n *model.Network) []model.Problem {
 		}
 	}
 	ps.boundVLANs()
-	whole("elements", "interfaces", interfaces, 2*model.MaxLinks+model.MaxEdges)
+	devices := "interfaces"
+	if vrfs > 0 {
+		devices = "interfaces and VRFs" // an agent makes a device for each of either
+	}
+	whole("elements", devices, interfaces+vrfs, 2*model.MaxLinks+model.MaxEdges)
 	whole("elements", "addresses", addresses, model.MaxAllAddresses)
 	whole("edges", "forwards", forwards, model.MaxAllForwards)
 	whole("elements", "static and announced routes and label-switched paths", routes, model.MaxAllRoutes)

@@ -47,6 +47,17 @@ func TestBounds(t *testing.T) {
 		}), "it has 65 next hops in one route; 64 are allowed"},
 		"label-switched paths": {big(func(e *model.Element) { e.MPLS = make([]model.LSP, model.MostLSPs+1) }),
 			"router r1: it has 4,097 label-switched paths; 4,096 are allowed"},
+		"empty VRFs": {func() model.Network {
+			n := model.Network{Name: "lab", Elements: hosts(1000)}
+			vrfs := map[string]model.VRF{}
+			for i := range model.MaxVRFs {
+				vrfs[fmt.Sprintf("v%d", i)] = model.VRF{}
+			}
+			for i := range n.Elements {
+				n.Elements[i].Kind, n.Elements[i].VRFs = model.Router, vrfs
+			}
+			return n
+		}(), "it has 256,000 interfaces and VRFs; 121,000 are allowed"},
 		"labels": {big(func(e *model.Element) { e.MPLS = []model.LSP{{Out: make([]int, 1_000_000)}} }),
 			"it has 1,000,000 labels in one label-switched path; 4 are allowed"},
 		"neighbors": {big(func(e *model.Element) {
@@ -131,6 +142,19 @@ func TestTheWorstDocumentsAreBounded(t *testing.T) {
 				net.Elements[0].Routes = append(net.Elements[0].Routes,
 					model.Route{To: address(20, i>>6, i<<2, 0), Interface: "none"})
 			}
+			return net
+		}(),
+		"a VRF with all interfaces": func() model.Network {
+			net := star(model.MaxInterfaces-1, func(int, *model.Element) {})
+			e := &net.Elements[0]
+			e.Kind, e.Software, e.Forwarding = model.Router, model.SoftwareFRR, model.ForwardGuest
+			var in []string
+			for i := range net.Links {
+				name := net.Links[i].Ends[0].Interface
+				in = append(in, name)
+				e.Interfaces = append(e.Interfaces, model.Interface{Name: name, OSPF: &model.OSPFPort{Area: "x"}})
+			}
+			e.VRFs = map[string]model.VRF{"red": {Interfaces: in, OSPF: &model.OSPF{}}}
 			return net
 		}(),
 		"switches with prefixes of their own": func() model.Network {

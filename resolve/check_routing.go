@@ -144,9 +144,10 @@ func checkOSPF(r *model.Routing, report func(field, format string, args ...any))
 // checkPorts looks at what interfaces say of OSPF.
 func (ps *problems) checkPorts(i int) {
 	e := &ps.net.Elements[i]
+	in := e.InVRFs()
 	for k := range e.Interfaces {
 		f := &e.Interfaces[k]
-		routing := routingAt(e, e.VRFOf(f.Name))
+		routing := routingAt(e, in[f.Name])
 		for _, v := range []struct {
 			name string
 			at   *model.OSPFPort
@@ -186,12 +187,7 @@ func isArea(s string) bool {
 
 func (ps *problems) checkRoutes(i int) {
 	e := &ps.net.Elements[i]
-	in := map[string]string{} // the VRF of an interface
-	for _, name := range e.VRFNames() {
-		for _, f := range e.VRFs[name].Interfaces {
-			in[f] = name
-		}
-	}
+	in := e.InVRFs()
 	ps.checkRoutesIn(i, "", e.Gateways, e.Routes, in)
 	for _, name := range e.VRFNames() {
 		ps.checkRoutesIn(i, name, e.VRFs[name].Gateways, e.VRFs[name].Routes, in)

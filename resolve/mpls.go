@@ -33,6 +33,10 @@ func (ps *problems) checkPaths(i int, l *layout, hops map[[2]int][]hop) {
 	}
 	for _, p := range e.MPLS {
 		switch {
+		case p.NextHop.IsValid() || p.Interface != "":
+			ps.element(i, "mpls", "mpls %s: its next hop follows from via, and is not stated; leave out nextHop and "+
+				"interface", p.Described())
+			continue
 		case p.In != 0 && p.To.IsValid(), p.In == 0 && !p.To.IsValid():
 			ps.element(i, "mpls", "mpls %s: it needs either the label in: or the prefix to:", p)
 			continue

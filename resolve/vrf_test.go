@@ -103,6 +103,8 @@ func TestVRFsAreChecked(t *testing.T) {
 		{"red: [a, r1]", "a: [a, r1]", "VRF a: it would be called like the interface a, and both are devices"},
 		{"red: [a, r1]", "abcdefghijklmnop: [a, r1]", "has at most 15 characters"},
 		{"red: [a, r1]", "lo: [a, r1]", "is Linux's own; choose another"},
+		{"red: [a, r1]", "sit0: [a, r1]", `the VRF "sit0" is a device in Linux, which keeps this name for itself; rename it`},
+		{"red: [a, r1]", "bonding_masters: [a, r1]", "keeps this name for itself"},
 		{"pe: {", "pe: {forwarding: xdp, ", "vrfs takes forwarding: guest, and not xdp"},
 		{"pe: {", "pe: {mpls: [{in: 16}], ", "a router has mpls or vrfs"},
 		{"pe: {", "pe: {software: bird, ", "BIRD's tables have numbers, which VRFs get in the router only; take frr or static"},
