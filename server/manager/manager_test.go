@@ -403,6 +403,22 @@ func TestPhasesAndEvents(t *testing.T) {
 		!strings.Contains(s.Message, "agent of node n1 is away") {
 		t.Fatalf("with a node away: %+v", s)
 	}
+	// What did not run yet is not ready because nobody says anything about it.
+	_, again := f.watch(t, "n1")
+	since = f.seq()
+	slow := ""
+	for name, node := range mustNetwork(t, f, "lab").Assigned.Placement.Elements {
+		if node == "n1" {
+			slow = name
+		}
+	}
+	f.obey(t, "n1", map[string]model.Phase{"lab/" + slow: model.PhaseStarting})
+	again()
+	f.await(t, since, "n1", "NodeAway")
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending || s.Unknown != 2 ||
+		!strings.Contains(s.Message, slow+" is starting, as last told: ") {
+		t.Fatalf("with a node away that was starting %s: %+v", slow, s)
+	}
 }
 
 func mustNetwork(t testing.TB, f *fixture, name string) model.Record {

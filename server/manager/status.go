@@ -118,6 +118,11 @@ func (k *known) networkStatus(n *network) model.NetworkStatus {
 		switch {
 		case is.LastTold != 0:
 			s.Unknown++
+			// What ran when its node was heard last runs on; what was being started may not have got there.
+			if was := is.Phase; waiting == "" && was != model.PhaseRunning && was != model.PhaseSuspended &&
+				(was != model.PhaseStopped || !stopped) {
+				waiting = fmt.Sprintf("%s is %s, %s", name, was, is.Message)
+			}
 		case is.Phase == model.PhaseFailed && is.AtWork: // as it was before
 		case is.Phase == model.PhaseFailed:
 			s.Failed++
