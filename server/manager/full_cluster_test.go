@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -157,7 +158,7 @@ func TestAFullClusterStopsNobodyWhoStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.lookAtStore(t.Context())
+	m.settling().settle(t.Context(), time.Now())
 	if why := m.store.Aside(); why != "" || strings.Contains(firstNode(t, m).Problem, "kept") {
 		t.Errorf("it has room, and: %s", why)
 	}

@@ -321,7 +321,6 @@ func (m *Manager) Loop(ctx context.Context) {
 		case <-m.wake:
 		case <-tick:
 		}
-		m.takeBack(ctx)
 		m.announce()
 		m.decide(ctx)
 		m.removeProvisional(ctx, time.Now())

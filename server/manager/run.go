@@ -73,6 +73,7 @@ func Run(ctx context.Context, config Config) error {
 	wg.Go(func() { m.Loop(loop) })
 	wg.Go(func() { m.listen(loop) })
 	wg.Go(func() { m.images.tend(loop) })
+	wg.Go(func() { m.settling().run(loop) })
 	if st.External() {
 		wg.Go(func() { m.watchStore(loop) })
 	}

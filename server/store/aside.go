@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 )
@@ -25,8 +23,8 @@ import (
 // stopped all the same. So what is urgent is laid aside then, in a directory on the manager's machine. Whoever stores
 // it goes on as if the store had it. The next start reads it beside the store, which gets it as soon as it takes it.
 //
-// What is laid aside is believed only beside the store that it was for, and, of a network, only while the record in the
-// store is the one that it was made from.
+// What is laid aside is believed only beside the store that it was for, and only while what the store has of it is what
+// it was made from.
 
 const (
 	// hurriedTimeout is how long the store may take for what is urgent before that is laid aside.
@@ -41,8 +39,8 @@ type entry struct {
 	// Revision is what the nodes are told as the store's.
 	Revision int64  `json:"revision,omitempty"`
 	Value    []byte `json:"value"`
-	// Base is the revision of etcd that last moved the pointer of the network; Writes are ours that may still be
-	// carried out, or were.
+	// Base is the revision of etcd that last moved the pointer of the network, or the document, as far as is known
+	// here; 0 if there was none. Writes are the sums of what we wrote without an answer, which may still come.
 	Base   int64    `json:"base,omitempty"`
 	Writes []string `json:"writes,omitempty"`
 	// Sum is the SHA-256 of the value.
@@ -58,7 +56,7 @@ type aside struct {
 
 	mu        sync.Mutex
 	all       map[string]*entry
-	overtaken []string // networks
+	overtaken []string // keys
 }
 
 // hurried tells that a write must not wait for the store.
@@ -66,9 +64,19 @@ func (s *Store) hurried(ctx context.Context) bool {
 	return s.aside.dir != "" && urgencyOf(ctx) != ordinary
 }
 
-// inHaste bounds how long the store may take for a hurried write.
+// hasteKey marks writes of our own that others must not wait for: they are tried again later.
+type hasteKey struct{}
+
+func hasten(ctx context.Context) context.Context { return context.WithValue(ctx, hasteKey{}, true) }
+
+// brief tells that after a write without an answer nothing is looked up or tidied up.
+func (s *Store) brief(ctx context.Context) bool {
+	return s.hurried(ctx) || ctx.Value(hasteKey{}) != nil
+}
+
+// inHaste bounds how long the store may take for a brief write.
 func (s *Store) inHaste(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.hurried(ctx) {
+	if s.brief(ctx) {
 		return context.WithTimeout(ctx, hurriedTimeout)
 	}
 	return ctx, func() {}
@@ -115,6 +123,9 @@ func (s *Store) openAside(dir string) error {
 		if e.Store == s.identity.ID {
 			e.why = "it was laid aside before this start"
 			s.aside.all[e.Key] = &e
+			if name, is := strings.CutPrefix(e.Key, documentKeys); is {
+				s.versions[name] = version{e.Base, e.Writes}
+			}
 		}
 	}
 	return nil
@@ -126,7 +137,7 @@ func (a *aside) pathOf(key, store string) string {
 	return filepath.Join(a.dir, hex.EncodeToString(h[:12])+asideSuffix)
 }
 
-// lay lays something aside, and returns when it is on the disk.
+// lay lays something aside, and returns when it is on the disk. The caller holds the lock of records, or of documents.
 func (s *Store) lay(e *entry, cause error) error {
 	e.Store, e.Sum, e.why = s.identity.ID, sum(e.Value), shortCause(cause)
 	b, err := json.Marshal(e)
@@ -154,12 +165,13 @@ func shortCause(err error) string {
 	}
 }
 
-// stored forgets what was laid aside for a key: the store has it, or something newer.
+// stored forgets what was laid aside for a key: the store has it, or something newer. The caller holds the lock of
+// records, or of documents, so that nothing newer is laid aside meanwhile.
 func (s *Store) stored(key string) {
 	s.aside.mu.Lock()
+	defer s.aside.mu.Unlock()
 	e := s.aside.all[key]
 	delete(s.aside.all, key)
-	s.aside.mu.Unlock()
 	if e != nil && os.Remove(s.aside.pathOf(key, e.Store)) == nil {
 		durable.Sync(s.aside.dir) //nolint:errcheck // what comes back after a power cut, the store has moved beyond
 	}
@@ -207,19 +219,35 @@ func (s *Store) AsideOf(network string) string {
 	return ""
 }
 
-// layRecords lays records aside that the store has not taken. The caller holds the lock.
+// layRecords lays records aside that the store has not taken: all, or none. The caller holds the lock.
 func (s *Store) layRecords(records []model.Record, cause error) (int64, error) {
 	revision := s.told + 1
-	for _, r := range records {
+	all, before := make([]*entry, len(records)), make([]*entry, len(records))
+	for i, r := range records {
 		name := r.Network.Name
 		packed, err := encode(r)
 		if err != nil {
 			return 0, errors.Join(cause, err)
 		}
-		if err := s.lay(&entry{Key: pointerKeys + name, Revision: revision, Value: packed, Base: s.moved[name],
-			Writes: slices.Clone(s.unsure[name]), record: r}, cause); err != nil {
-			return 0, err
+		all[i], before[i] = &entry{Key: pointerKeys + name, Revision: revision, Value: packed, Base: s.moved[name],
+			Writes: slices.Clone(s.unsure[name]), record: r}, s.beside(pointerKeys+name)
+	}
+	for i, e := range all {
+		err := s.lay(e, cause)
+		if err == nil {
+			continue
 		}
+		for k := range i {
+			s.stored(all[k].Key)
+			if before[k] != nil {
+				again := *before[k]
+				if failed := s.lay(&again, cause); failed != nil {
+					err = errors.Join(err, fmt.Errorf("what was kept before of network %s is lost: %w",
+						again.record.Network.Name, failed))
+				}
+			}
+		}
+		return 0, err
 	}
 	s.told = revision
 	return revision, nil
@@ -235,7 +263,7 @@ func (s *Store) layOver(name string, p pointer, moved int64) *entry {
 	case p.Sum == e.Sum: // it was stored just before the last manager ended
 		s.stored(e.Key)
 		return nil
-	case moved == e.Base, slices.Contains(e.Writes, p.Write):
+	case moved == e.Base, slices.Contains(e.Writes, p.Sum):
 		s.unsure[name] = slices.Clone(e.Writes)
 		s.told = max(s.told, e.Revision)
 		return e
@@ -244,47 +272,71 @@ func (s *Store) layOver(name string, p pointer, moved int64) *entry {
 	return nil
 }
 
-// drop puts away what cannot count any more, since somebody else has changed the network in the store.
+// drop puts away what cannot count any more, since somebody else has changed that in the store.
 func (s *Store) drop(e *entry) {
 	s.aside.mu.Lock()
 	defer s.aside.mu.Unlock()
 	path := s.aside.pathOf(e.Key, e.Store)
 	os.Rename(path, strings.TrimSuffix(path, asideSuffix)+".overtaken") //nolint:errcheck // it is for people to look at
 	delete(s.aside.all, e.Key)
-	s.aside.overtaken = append(s.aside.overtaken, strings.TrimPrefix(e.Key, pointerKeys))
+	s.aside.overtaken = append(s.aside.overtaken, e.Key)
 }
 
-// Overtaken are the networks of which something was laid aside that does not count, since another manager has changed
-// them in the store. They are told once.
-func (s *Store) Overtaken() (all []string) {
+// Overtaken are the networks and documents of which something was laid aside that does not count, since another manager
+// has changed them in the store. They are told once.
+func (s *Store) Overtaken() (networks, documents []string) {
 	s.aside.mu.Lock()
 	defer s.aside.mu.Unlock()
-	all, s.aside.overtaken = s.aside.overtaken, nil
-	return all
+	for _, key := range s.aside.overtaken {
+		if name, is := strings.CutPrefix(key, documentKeys); is {
+			documents = append(documents, name)
+		} else {
+			networks = append(networks, strings.TrimPrefix(key, pointerKeys))
+		}
+	}
+	s.aside.overtaken = nil
+	return networks, documents
 }
 
-// StoreAside has the store take what was laid aside. The error tells why it has not taken all of it.
+// Takes tells why the store takes no writes now, within a few seconds and without anybody's lock: nobody else waits for
+// what is only tried.
+func (s *Store) Takes(ctx context.Context) error {
+	const what = "look whether the store takes writes"
+	if s.room != nil {
+		if err := s.room(urgencyOf(ctx)); err != nil {
+			return &requestError{what, s.place, err}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, hurriedTimeout)
+	defer cancel()
+	if _, err := s.kv.Put(ctx, s.layoutKey(), fmt.Sprint(Layout)); err != nil {
+		return s.explain(what, err)
+	}
+	return nil
+}
+
+// StoreAside has the store take what was laid aside. What it refuses for a reason of its own does not hold up the
+// others. The error tells why it has not taken all of it.
 func (s *Store) StoreAside(ctx context.Context) error {
 	if s.Silent() != nil || s.Aside() == "" {
 		return s.Silent()
 	}
-	for _, e := range s.entries(documentKeys) {
-		ctx, cancel := context.WithTimeout(ctx, hurriedTimeout)
-		_, err := s.kv.Put(ctx, s.prefix+e.Key, string(e.Value))
-		cancel()
-		if err != nil {
-			return s.explain("store what was decided meanwhile", err)
+	if err := s.Takes(ctx); err != nil {
+		return err
+	}
+	var refused error
+	for _, e := range s.entries("") {
+		store := s.storeRecord
+		if strings.HasPrefix(e.Key, documentKeys) {
+			store = s.storeLaidDocument
 		}
-		if s.beside(e.Key) == e {
-			s.stored(e.Key)
+		err := store(ctx, e)
+		refused = errors.Join(refused, err)
+		if laidAside(err) {
+			break
 		}
 	}
-	for _, e := range s.entries(pointerKeys) {
-		if err := s.storeRecord(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return refused
 }
 
 func (s *Store) storeRecord(ctx context.Context, e *entry) error {
@@ -295,16 +347,15 @@ func (s *Store) storeRecord(ctx context.Context, e *entry) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hurriedTimeout)
 	defer cancel()
-	revision, err := s.put(ctx, "store network "+e.record.Network.Name, []model.Record{e.record})
-	if err == nil {
-		s.stored(e.Key)
-		s.reach(ctx, revision)
+	_, err := s.put(hasten(ctx), "store network "+e.record.Network.Name, []model.Record{e.record})
+	if errors.Is(err, ErrConflict) {
+		s.drop(e)
 	}
 	return err
 }
 
 // reach has the store's revision come to what nodes were told while it took nothing: one that is lower after a restart
-// would count as an older copy. It returns the revision that is reached. The caller holds the lock.
+// would count as an older copy. It returns what nodes are told, which is never lower. The caller holds the lock.
 func (s *Store) reach(ctx context.Context, revision int64) int64 {
 	for revision < s.told {
 		ctx, cancel := context.WithTimeout(ctx, hurriedTimeout)
@@ -316,7 +367,7 @@ func (s *Store) reach(ctx context.Context, revision int64) int64 {
 		revision = resp.Header.Revision
 	}
 	s.told = max(s.told, revision)
-	return revision
+	return s.told
 }
 
 // withAside are all keys for a backup, with what was laid aside in the place of what the store has.
@@ -350,58 +401,4 @@ func (s *Store) withAside(lines []backupLine) ([]backupLine, error) {
 	}
 	slices.SortFunc(lines, func(a, b backupLine) int { return strings.Compare(a.Key, b.Key) })
 	return lines, nil
-}
-
-// TakeBack removes what a write without an answer may have left of a network that is to be as it was before: is is its
-// record, or nil if there is no such network.
-func (s *Store) TakeBack(ctx context.Context, name string, is *model.Record) error {
-	if is != nil {
-		_, err := s.Put(ctx, *is)
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	key := s.pointerKey(name)
-	what := "take back what was written of network " + name
-	resp, err := s.get(ctx, key)
-	if err != nil {
-		return s.explain(what, err)
-	}
-	moved := int64(0)
-	if len(resp.Kvs) == 1 {
-		moved = resp.Kvs[0].ModRevision
-		if p, err := decodePointer(resp.Kvs[0].Value); err != nil || !slices.Contains(s.unsure[name], p.Write) {
-			return fmt.Errorf("%s: %w", what, ErrConflict)
-		}
-	}
-	done, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", moved)).
-		Then(clientv3.OpDelete(key), clientv3.OpDelete(s.chunksKey(name), clientv3.WithPrefix())).Commit()
-	switch {
-	case err != nil:
-		return s.explain(what, err)
-	case !done.Succeeded:
-		return fmt.Errorf("%s: %w", what, ErrConflict)
-	}
-	// A first write demands only that nothing is there, so it may still come.
-	if s.looked[name].IsZero() {
-		s.looked[name] = time.Now()
-	}
-	if moved != 0 || time.Since(s.looked[name]) > lateWithin {
-		delete(s.looked, name)
-		delete(s.moved, name)
-		delete(s.unsure, name)
-	}
-	return nil
-}
-
-// lateWithin is how long TakeBack looks for the first write of a network that got no answer, once the store answers.
-const lateWithin = 5 * time.Second
-
-// Unsure are the networks of which a write got no answer, and may have been carried out.
-func (s *Store) Unsure() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.unsure))
 }

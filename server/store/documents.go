@@ -5,6 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -43,13 +48,53 @@ type document struct {
 	Value  json.RawMessage `json:"value"`
 }
 
-func (s *Store) document(ctx context.Context, name string, out any) (bool, error) {
-	if e := s.beside(documentKeys + name); e != nil {
-		return true, decodeDocument(name, e.Value, out)
+// version is what is known of a document in the store.
+type version struct {
+	moved int64    // the revision of etcd at which it was read or written last; 0 if there was none
+	tried []string // the sums of values of ours that got no answer, and may have been written
+}
+
+// moved is the revision of etcd that last wrote a document, of which the store has these keys: one, or none.
+func moved(kvs []*mvccpb.KeyValue) int64 {
+	if len(kvs) == 0 {
+		return 0
 	}
+	return kvs[0].ModRevision
+}
+
+// stands tells whether what was laid aside of a document counts still: nobody else has written it in the store, which
+// has these keys of it. The caller holds the lock.
+func (s *Store) stands(e *entry, kvs []*mvccpb.KeyValue) bool {
+	if moved(kvs) == e.Base {
+		return true
+	}
+	name := strings.TrimPrefix(e.Key, documentKeys)
+	return len(kvs) > 0 && slices.Contains(append([]string{e.Sum}, s.versions[name].tried...), sum(kvs[0].Value))
+}
+
+// readOver returns what is laid aside of a document of which the store has these keys; nil if nothing is, or if another
+// has changed the document since. It takes note of what the store has. The caller holds the lock.
+func (s *Store) readOver(name string, kvs []*mvccpb.KeyValue) *entry {
+	e := s.beside(documentKeys + name)
+	if e != nil && s.stands(e, kvs) {
+		return e
+	}
+	if e != nil {
+		s.drop(e)
+	}
+	s.versions[name] = version{moved(kvs), s.versions[name].tried}
+	return nil
+}
+
+func (s *Store) document(ctx context.Context, name string, out any) (bool, error) {
+	s.documents.Lock()
+	defer s.documents.Unlock()
 	resp, err := s.get(ctx, s.documentKey(name))
 	if err != nil {
 		return false, s.explain("read the "+name, err)
+	}
+	if e := s.readOver(name, resp.Kvs); e != nil {
+		return true, decodeDocument(name, e.Value, out)
 	}
 	if len(resp.Kvs) == 0 {
 		return false, nil
@@ -84,16 +129,23 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 			return &requestError{"store the " + name, s.place, err}
 		}
 	}
+	s.documents.Lock()
+	defer s.documents.Unlock()
 	within, cancel := s.inHaste(ctx)
 	defer cancel()
 	put := func() error {
-		_, err := patiently(within, func() (int64, error) {
+		revision, err := patiently(within, func() (int64, error) {
 			ctx, cancel := context.WithTimeout(within, requestTimeout)
 			defer cancel()
-			_, err := s.kv.Put(ctx, s.documentKey(name), string(b))
-			return 0, err
+			resp, err := s.kv.Put(ctx, s.documentKey(name), string(b))
+			if err != nil {
+				s.unsureOf(name, sum(b), err)
+				return 0, err
+			}
+			return resp.Header.Revision, nil
 		})
 		if err == nil {
+			s.versions[name] = version{moved: revision}
 			s.stored(documentKeys + name)
 		}
 		return err
@@ -109,7 +161,47 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 		err = s.explain("store the "+name, err)
 	}
 	if s.hurried(ctx) && laidAside(err) {
-		return s.lay(&entry{Key: documentKeys + name, Value: b}, err)
+		v := s.versions[name]
+		return s.lay(&entry{Key: documentKeys + name, Value: b, Base: v.moved, Writes: slices.Clone(v.tried)}, err)
 	}
 	return err
+}
+
+// unsureOf takes note of a value of a document that may have been written, if the error leaves that open.
+func (s *Store) unsureOf(name, sum string, err error) {
+	if v := s.versions[name]; unanswered(err) {
+		s.versions[name] = version{v.moved, alsoUnsure(v.tried, sum)}
+	}
+}
+
+// storeLaidDocument has the store take what was laid aside of a document, unless another has changed it there since.
+func (s *Store) storeLaidDocument(ctx context.Context, e *entry) error {
+	s.documents.Lock()
+	defer s.documents.Unlock()
+	if s.beside(e.Key) != e {
+		return nil // meanwhile there is a newer one
+	}
+	name, key := strings.TrimPrefix(e.Key, documentKeys), s.prefix+e.Key
+	what := "store what was decided meanwhile of the " + name
+	ctx, cancel := context.WithTimeout(ctx, hurriedTimeout)
+	defer cancel()
+	resp, err := s.get(ctx, key)
+	if err != nil {
+		return s.explain(what, err)
+	}
+	if s.readOver(name, resp.Kvs) == nil {
+		return fmt.Errorf("%s: %w", what, ErrMoved)
+	}
+	put, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", moved(resp.Kvs))).
+		Then(clientv3.OpPut(key, string(e.Value))).Commit()
+	switch {
+	case err != nil:
+		s.unsureOf(name, e.Sum, err)
+		return s.explain(what, err)
+	case !put.Succeeded:
+		return fmt.Errorf("%s: %w", what, ErrMoved) // the next look tells by whom
+	}
+	s.versions[name] = version{moved: put.Header.Revision}
+	s.stored(e.Key)
+	return nil
 }

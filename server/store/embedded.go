@@ -78,7 +78,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	}
 	client := v3client.New(etcd)
 	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{},
-		unsure: map[string][]string{}, looked: map[string]time.Time{}}
+		unsure: map[string][]string{}, looked: map[string]time.Time{}, versions: map[string]version{}}
 	s.reclaim = func(ctx context.Context) error {
 		if err := fullDisk(options.Dir); err != nil { // a database is made smaller by a copy of it
 			return err

@@ -74,7 +74,8 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(options.URLs, ", "), err)
 	}
 	s := &Store{kv: client.KV, prefix: options.Prefix, place: strings.Join(options.URLs, ","), close: client.Close,
-		moved: map[string]int64{}, unsure: map[string][]string{}, looked: map[string]time.Time{}}
+		moved: map[string]int64{}, unsure: map[string][]string{}, looked: map[string]time.Time{},
+		versions: map[string]version{}}
 	err = s.checkLayout(ctx)
 	if err == nil {
 		err = s.openAside(options.Aside)

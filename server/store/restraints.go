@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/polyplane/polyplane/model"
@@ -38,13 +39,17 @@ func (s *Store) Restraints(ctx context.Context) (out []model.Restraint, err erro
 
 // restraints are all values, by their documents' names.
 func (s *Store) restraints(ctx context.Context) (map[string][]model.Restraint, error) {
+	s.documents.Lock()
+	defer s.documents.Unlock()
 	resp, err := s.get(ctx, s.documentKey(restraintsDocument), clientv3.WithPrefix())
 	if err != nil {
 		return nil, s.explain("read the "+restraintsDocument, err)
 	}
-	all := map[string][]model.Restraint{}
+	all, there := map[string][]model.Restraint{}, map[string][]*mvccpb.KeyValue{}
 	for _, kv := range resp.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), s.documentKey(""))
+		there[name] = []*mvccpb.KeyValue{kv}
+		s.readOver(name, there[name])
 		var of []model.Restraint
 		if err := decodeDocument(name, kv.Value, &of); err != nil {
 			return nil, err
@@ -54,6 +59,9 @@ func (s *Store) restraints(ctx context.Context) (map[string][]model.Restraint, e
 	for _, e := range s.entries(documentKeys + restraintsDocument) {
 		var of []model.Restraint
 		name := strings.TrimPrefix(e.Key, documentKeys)
+		if s.readOver(name, there[name]) == nil {
+			continue
+		}
 		if err := decodeDocument(name, e.Value, &of); err != nil {
 			return nil, err
 		}
@@ -99,9 +107,12 @@ func (s *Store) PutRestraints(ctx context.Context, restraints []model.Restraint)
 }
 
 func (s *Store) forget(ctx context.Context, document string) error {
+	s.documents.Lock()
+	defer s.documents.Unlock()
 	if err := s.deleteKey(ctx, s.documentKey(document)); err != nil {
 		return s.explain("delete the "+document, err)
 	}
+	delete(s.versions, document)
 	s.stored(documentKeys + document)
 	return nil
 }

@@ -63,12 +63,15 @@ type Store struct {
 	closed  error
 
 	mu sync.Mutex
-	// moved has, by network, the revision of etcd that last moved the pointer. unsure has writes of ours that were
-	// given up without an answer, and of which one may still be carried out.
+	// moved has, by network, the revision of etcd that last moved the pointer. unsure has the sums of writes of ours
+	// that were given up without an answer, and of which one may still be carried out.
 	moved  map[string]int64
 	unsure map[string][]string
 	looked map[string]time.Time // since when first writes that are unsure were not found
 	told   int64                // the highest revision that anybody was told
+
+	documents sync.Mutex // held over reads and writes of documents
+	versions  map[string]version
 
 	aside aside
 

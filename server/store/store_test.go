@@ -135,7 +135,8 @@ func TestSecondWriterIsRefused(t *testing.T) {
 	if _, err := s.Put(t.Context(), record("net", 1, 2)); err != nil {
 		t.Fatal(err)
 	}
-	stale := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string][]string{}}
+	stale := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string][]string{},
+		versions: map[string]version{}}
 	if _, err := stale.Put(t.Context(), record("net", 7, 2)); !errors.Is(err, ErrConflict) {
 		t.Fatalf("a second writer got %v", err)
 	}

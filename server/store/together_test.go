@@ -80,7 +80,8 @@ func TestAsManyAsOnePutTakes(t *testing.T) {
 		!strings.Contains(err.Error(), fmt.Sprintf("from 1 to %d", MaxTogether)) {
 		t.Error(err)
 	}
-	other := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string][]string{}}
+	other := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string][]string{},
+		versions: map[string]version{}}
 	load(t, other)
 	if _, err := other.Put(t.Context(), record("n7", 2, 1)); err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ const (
 type write struct {
 	name    string
 	id      string // names the chunks
+	sum     string // of the content
 	pointer string
 	chunks  [][]byte
 }
@@ -49,9 +50,10 @@ func newWrite(record model.Record) (*write, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store network %s: %w", name, err)
 	}
-	w := &write{name: name, id: fmt.Sprintf("%d-%s", record.Revision, rand.Text()), chunks: split(packed, chunkSize)}
+	w := &write{name: name, id: fmt.Sprintf("%d-%s", record.Revision, rand.Text()), sum: sum(packed),
+		chunks: split(packed, chunkSize)}
 	value, err := json.Marshal(pointer{Layout: Layout, Revision: record.Revision, Index: record.Assigned.Index,
-		VNI: HighestVNI(record.Assigned), Write: w.id, Chunks: len(w.chunks), Size: len(packed), Sum: sum(packed)})
+		VNI: HighestVNI(record.Assigned), Write: w.id, Chunks: len(w.chunks), Size: len(packed), Sum: w.sum})
 	if err != nil {
 		return nil, fmt.Errorf("store network %s: %w", name, err)
 	}
@@ -245,7 +247,7 @@ func (s *Store) late(refused *clientv3.TxnResponse) bool {
 		if kv.ModRevision == s.moved[name] {
 			continue
 		}
-		if p, err := decodePointer(kv.Value); err != nil || !slices.Contains(s.unsure[name], p.Write) {
+		if p, err := decodePointer(kv.Value); err != nil || !slices.Contains(s.unsure[name], p.Sum) {
 			return false
 		}
 		s.moved[name], found = kv.ModRevision, true
@@ -258,7 +260,7 @@ func (s *Store) late(refused *clientv3.TxnResponse) bool {
 // this fails, the networks' next writes or the next start remove them.
 func (s *Store) discard(ctx context.Context, anchor *write, writes []*write) {
 	// The transaction demands the anchor's chunks: once they are gone it cannot be carried out any more.
-	if anchor == nil || s.hurried(ctx) || !s.discardOne(anchor) {
+	if anchor == nil || s.brief(ctx) || !s.discardOne(anchor) {
 		return
 	}
 	for _, w := range writes {
@@ -297,18 +299,26 @@ func (s *Store) putChunk(ctx context.Context, key string, chunk []byte) error {
 	return err
 }
 
-// mostUnsure is how many earlier writes of a network are remembered whose answers were lost.
-const mostUnsure = 63
+// mostUnsure is how many earlier contents of a network, or a document, are remembered whose answers were lost.
+const mostUnsure = 1023
+
+// alsoUnsure adds what got no answer. The same content counts once, however often it was tried.
+func alsoUnsure(before []string, sum string) []string {
+	if slices.Contains(before, sum) {
+		return before
+	}
+	return append(before[max(0, len(before)-mostUnsure):], sum)
+}
 
 // settle finds out whether a transaction whose answer was lost was carried out. If it was, then all of it was. What is
-// hurried does not wait for that.
+// brief does not wait for that.
 func (s *Store) settle(ctx context.Context, what string, anchor *write, writes []*write, cause error) (int64, error) {
-	if !s.hurried(ctx) {
+	if !s.brief(ctx) {
 		resp, err := s.get(context.Background(), s.pointerKey(writes[0].name))
 		if err == nil && len(resp.Kvs) == 1 {
 			if p, err := decodePointer(resp.Kvs[0].Value); err == nil && p.Write == writes[0].id {
 				s.done(writes, resp.Kvs[0].ModRevision)
-				return resp.Kvs[0].ModRevision, nil
+				return s.reach(ctx, resp.Kvs[0].ModRevision), nil
 			}
 		}
 	}
@@ -318,8 +328,7 @@ func (s *Store) settle(ctx context.Context, what string, anchor *write, writes [
 		}
 		// Whichever of them is carried out late, the others no longer can be: they demand that the pointer has not
 		// moved.
-		before := s.unsure[w.name]
-		s.unsure[w.name] = append(before[max(0, len(before)-mostUnsure):], w.id)
+		s.unsure[w.name] = alsoUnsure(s.unsure[w.name], w.sum)
 	}
 	s.discard(ctx, anchor, writes)
 	err := s.explain(what, cause)
