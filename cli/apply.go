@@ -165,7 +165,7 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false,
-		"replace configuration that was edited inside elements by the file's")
+		"replace configuration and files that were edited inside elements by the file's")
 	cmd.Flags().BoolVar(&options.LoseFiles, "lose-files", false,
 		"let elements move to other nodes without what was written inside them")
 	return cmd

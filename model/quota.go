@@ -101,6 +101,9 @@ func (e *ElementOf[I]) IsServed() bool {
 	return e.Runs() || e.Image != "" || len(e.Contents) > 0 && !e.RunsRouting()
 }
 
+// IsSeeded tells whether the document gives the element configuration or files, which may be edited inside it.
+func (e *ElementOf[I]) IsSeeded() bool { return e.RunsRouting() || len(e.Contents) > 0 }
+
 // RunsRouting tells whether the element runs routing software.
 func (e *ElementOf[I]) RunsRouting() bool {
 	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)

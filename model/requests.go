@@ -19,7 +19,7 @@ type Pong struct {
 type ApplyOptions struct {
 	// DryRun refuses what an apply would refuse, returns what it would make, and changes nothing.
 	DryRun bool
-	// Overwrite replaces configuration that was edited inside elements by the document's.
+	// Overwrite replaces configuration and files that were edited inside elements by the document's.
 	Overwrite bool
 	// LoseFiles lets elements move to other nodes without what was written inside them. A dry run allows it as well,
 	// and has a note for it.

@@ -87,13 +87,13 @@ func remaining(overrides map[string]model.Override, doc model.Network) map[strin
 	return kept
 }
 
-// overwriteAll asks every element with configuration of its own to take the document's.
+// overwriteAll asks every element with configuration or files of its own to take the document's.
 func overwriteAll(overrides map[string]model.Override, resolved *model.Resolved) map[string]model.Override {
 	out := map[string]model.Override{}
 	maps.Copy(out, overrides)
 	for i := range resolved.Elements {
 		e := &resolved.Elements[i]
-		if e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD {
+		if e.IsSeeded() {
 			o := out[e.Name]
 			o.Overwrites++
 			out[e.Name] = o

@@ -32,7 +32,7 @@ type OfNetwork struct {
 // ApplyQuery says how documents are applied.
 type ApplyQuery struct {
 	DryRun      bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite   bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	Overwrite   bool   `query:"overwrite" doc:"replace configuration and files that were edited inside elements by the documents'"`
 	LoseFiles   bool   `query:"loseFiles" doc:"let elements move to other nodes without what was written inside them; a dry run has a note for each"`
 	Provisional bool   `query:"provisional" doc:"new networks only: they are removed after ten minutes unless they are kept"`
 	Owner       string `query:"owner" doc:"who new networks belong to unless their documents say it"`

@@ -434,9 +434,10 @@ func TestOverwriteAsksElementsWithConfiguration(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	net := line("lab", 3)
 	net.Elements[1].Software, net.Elements[1].Routing.OSPF = model.SoftwareFRR, &model.OSPF{}
+	net.Elements[2].Contents = map[string]model.File{"/srv/a": {Text: "x"}}
 	f.apply(t, net, model.ApplyOptions{})
 	r := f.apply(t, net, model.ApplyOptions{Overwrite: true})
-	want := map[string]model.Override{"r2": {Overwrites: 1}}
+	want := map[string]model.Override{"r2": {Overwrites: 1}, "r3": {Overwrites: 1}}
 	if !r.Changed || !reflect.DeepEqual(r.Record.Overrides, want) {
 		t.Fatalf("overrides %+v, want %+v", r.Record.Overrides, want)
 	}

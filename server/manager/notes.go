@@ -54,15 +54,14 @@ func leftBehind(s *admission.Situation, old *network, next admission.Network, al
 	return notes
 }
 
-// ownConfigurations says which elements' edited configurations are replaced, or conflict with the document's.
+// ownConfigurations says which elements' edited configurations and files are replaced, or conflict with the document's.
 func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overwrite bool) (notes []string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	var replaced, edited []string
 	for i := range resolved.Elements {
 		e := &resolved.Elements[i]
-		if _, there := old.index[e.Name]; !there || e.Software != model.SoftwareFRR &&
-			e.Software != model.SoftwareBIRD {
+		if _, there := old.index[e.Name]; !there || !e.IsSeeded() {
 			continue
 		}
 		replaced = append(replaced, e.Name)
@@ -79,10 +78,10 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 	switch {
 	case !overwrite || len(replaced) == 0:
 	case len(edited) > 0:
-		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the document's, "+
-			"and so is that of any other router, if it was edited", shorten(edited)))
+		notes = append(notes, fmt.Sprintf("what was edited inside %s is replaced by the document's, "+
+			"and so is that of any other element, if it was edited", shorten(edited)))
 	default:
-		notes = append(notes, fmt.Sprintf("where configuration was edited inside %s, it is replaced by the document's",
+		notes = append(notes, fmt.Sprintf("where configuration or files were edited inside %s, they are replaced by the document's",
 			shorten(replaced)))
 	}
 	return notes

@@ -252,7 +252,7 @@ func TestPlansTellOfEditedConfiguration(t *testing.T) {
 	}
 	overwrite := model.ApplyOptions{DryRun: true, Overwrite: true}
 	if r := f.apply(t, net, overwrite); !r.Changed || len(r.Notes) != 1 ||
-		r.Notes[0] != "where configuration was edited inside r1, it is replaced by the document's" {
+		r.Notes[0] != "where configuration or files were edited inside r1, they are replaced by the document's" {
 		t.Errorf("nothing known: %+v", r)
 	}
 	_, end := f.watch(t, "n1")
@@ -267,7 +267,7 @@ func TestPlansTellOfEditedConfiguration(t *testing.T) {
 		t.Errorf("edited: %+v", r)
 	}
 	if r := f.apply(t, net, overwrite); len(r.Notes) != 1 ||
-		!strings.HasPrefix(r.Notes[0], "the configuration that was edited inside r1 is replaced") {
+		!strings.HasPrefix(r.Notes[0], "what was edited inside r1 is replaced") {
 		t.Errorf("edited, to be replaced: %+v", r)
 	}
 }
