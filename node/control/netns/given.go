@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/software"
@@ -27,6 +28,7 @@ type planting struct {
 	lost   []string          // damaged; they are among those to be written
 	was    map[string]string // the marks of all of them before
 	trees  []*planted        // what is done with those that are large (trees.go)
+	time   time.Time         // that the files of trees get
 }
 
 // markOf is how it is noted that a file was written.
@@ -145,9 +147,15 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 	if err != nil {
 		return err
 	}
-	if runs && !noted.Lost {
-		noted.Planted++
-		s.seeds.Planted = noted.Planted
+	if err := d.beginTrees(id, p); err != nil {
+		return err
+	}
+	if !noted.Lost {
+		if runs {
+			noted.Planted++
+			s.seeds.Planted = noted.Planted
+		}
+		noted.Trees = p.begun(noted.Trees)
 		if err := d.writeSeeds(id, noted); err != nil {
 			return err
 		}

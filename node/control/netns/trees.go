@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/software"
 )
@@ -35,10 +37,20 @@ type treeSeed struct {
 // is long, and read only when something changes.
 type treeNote struct {
 	Files map[string]treeMark `json:"files"` // by path below the tree's; "" where that is a file
+	// Begun is noted before the first file is written, and gone after the last: who is interrupted between leaves
+	// no file that would count as edited inside.
+	Begun *treeBegun `json:"begun,omitempty"`
+	left  []string   // those of Begun when it was read
+}
+
+// treeBegun are files that were about to be written. All get one time, which no other file has, so it tells which were.
+type treeBegun struct {
+	Time  int64    `json:"time"`
+	Files []string `json:"files"`
 }
 
 type treeMark struct {
-	Sum  string      `json:"sum"` // of the content
+	Sum  string      `json:"sum"` // of the content; empty where it is not known after an interruption
 	Size int64       `json:"size"`
 	Mode fs.FileMode `json:"mode"`
 	Time int64       `json:"time"` // when it was written, in ns since 1970
@@ -87,8 +99,9 @@ func (d *Driver) treesGiven(id model.ID, plan *software.Plan) *treesOf {
 	return d.treesOf(id, plan, &s)
 }
 
-// note is how the tree at a path was written; nothing is known where the note is lost.
-func (t *treesOf) note(at string) *treeNote {
+// note is how the tree at a path was written; nothing is known where the note is lost. What was interrupted counts as
+// written where it was.
+func (t *treesOf) note(f *elementFiles, at string) *treeNote {
 	if n := t.notes[at]; n != nil {
 		return n
 	}
@@ -97,21 +110,30 @@ func (t *treesOf) note(at string) *treeNote {
 	if err != nil || json.Unmarshal(data, n) != nil || n.Files == nil {
 		n = &treeNote{Files: map[string]treeMark{}}
 	}
+	if n.Begun != nil {
+		for _, below := range n.Begun.Files {
+			info, err := f.root.Lstat(rel(path.Join(at, below)))
+			if err == nil && info.Mode().IsRegular() && info.ModTime().UnixNano() == n.Begun.Time {
+				n.Files[below] = treeMark{Size: info.Size(), Mode: info.Mode().Perm(), Time: n.Begun.Time}
+			}
+		}
+		n.left, n.Begun = n.Begun.Files, nil
+	}
 	t.notes[at] = n
 	return n
 }
 
+// write notes it. What tells of files that are yet to be written must be on the disk before they are.
 func (t *treesOf) write(at string, n *treeNote) error {
 	data, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	fresh := t.path(at) + ".new"
-	if err = os.WriteFile(fresh, data, 0o600); err == nil {
-		err = os.Rename(fresh, t.path(at))
+	if was, err := os.ReadFile(t.path(at)); err == nil && bytes.Equal(was, data) {
+		return nil // a full disk must not keep the element from being started
 	}
-	if err != nil {
-		os.Remove(fresh) //nolint:errcheck // a disk that is full needs the room
+	if err := durable.Replace(t.path(at), data, 0o600); err != nil {
+		os.Remove(t.path(at) + ".new") //nolint:errcheck // a disk that is full needs the room
 		return fmt.Errorf("note which files were put at %s: %w", at, err)
 	}
 	return nil
@@ -124,7 +146,7 @@ func (t *treesOf) has(f *elementFiles, file string) bool {
 		if !in {
 			continue
 		}
-		if mark, known := t.note(at).Files[below]; known {
+		if mark, known := t.note(f, at).Files[below]; known {
 			info, err := f.root.Lstat(rel(file))
 			return err == nil && mark.isAs(info)
 		}
@@ -190,12 +212,15 @@ type planted struct {
 	at     string
 	dir    string // where the node has it; empty where the element is to have it no longer
 	note   *treeNote
-	write  []string // paths below
+	was    map[string]treeMark // as it is noted before
+	mends  bool                // the tree is the one that it was given
+	left   []string            // of files whose writing was interrupted there may be a half
+	write  []string            // paths below
 	remove []string
 	sizes  map[string]int64 // of those to be written
 }
 
-func (t *planted) changes() bool { return len(t.write)+len(t.remove) > 0 }
+func (t *planted) changes() bool { return len(t.write)+len(t.remove)+len(t.left) > 0 }
 
 func (t *planted) full(below string) string { return path.Join(t.at, below) }
 
@@ -225,10 +250,11 @@ func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p 
 		if err != nil {
 			return err
 		}
-		is := &planted{at: at, dir: dir, sizes: map[string]int64{},
-			note: &treeNote{Files: map[string]treeMark{}}}
+		noted := t.note(f, at)
+		is := &planted{at: at, dir: dir, sizes: map[string]int64{}, was: maps.Clone(noted.Files), left: noted.left,
+			mends: settled, note: &treeNote{Files: map[string]treeMark{}}}
 		if settled {
-			is.mend(f, t.note(at), p)
+			is.mend(f, noted, p)
 		} else {
 			kept, err := is.compare(ctx, f, t, p, s.force)
 			if err != nil {
@@ -241,8 +267,9 @@ func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p 
 	}
 	for _, at := range slices.Sorted(maps.Keys(t.was)) {
 		if t.now[at] == nil {
-			is := &planted{at: at}
-			is.drop(f, t, t.note(at))
+			noted := t.note(f, at)
+			is := &planted{at: at, was: maps.Clone(noted.Files), left: noted.left}
+			is.drop(f, t, noted)
 			p.trees = append(p.trees, is)
 		}
 	}
@@ -254,7 +281,7 @@ func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p 
 
 // mend writes again what was deleted inside, or lost, before the next start.
 func (t *planted) mend(f *elementFiles, note *treeNote, p *planting) {
-	t.note = note
+	t.note = &treeNote{Files: note.Files}
 	for _, below := range slices.Sorted(maps.Keys(note.Files)) {
 		mark := note.Files[below]
 		info, err := f.root.Lstat(rel(t.full(below)))
@@ -262,7 +289,7 @@ func (t *planted) mend(f *elementFiles, note *treeNote, p *planting) {
 		if lost {
 			p.lost = append(p.lost, t.full(below))
 		}
-		if lost || errors.Is(err, fs.ErrNotExist) {
+		if lost || errors.Is(err, fs.ErrNotExist) || err == nil && mark.Sum == "" && mark.isAs(info) {
 			t.write, t.sizes[below] = append(t.write, below), mark.Size
 		}
 	}
@@ -271,7 +298,7 @@ func (t *planted) mend(f *elementFiles, note *treeNote, p *planting) {
 // compare finds which files are to be written and removed, and which were edited inside.
 func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p *planting, force bool) (kept []string,
 	err error) {
-	was := all.note(t.at)
+	was := all.note(f, t.at)
 	there := map[string]bool{}
 	from, err := openTree(t.dir)
 	if err != nil {
@@ -345,7 +372,7 @@ func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileIn
 	case untouched && mark.Sum == want.Sum:
 		t.note.Files[below] = mark
 		return false, nil
-	case untouched || force:
+	case untouched && mark.Sum != "" || force:
 	case want.Sum != "":
 		now, err := sumOf(ctx, func(at string) (*os.File, error) { return openPlain(f.root, at) }, at)
 		if err == nil && now == want.Sum && f.has(rel(at), want.Mode, 0, 0) {
@@ -353,7 +380,7 @@ func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileIn
 			t.note.Files[below] = want
 			return false, nil
 		}
-		if err != nil || now != want.Sum && !t.isNobodys(f, at, c.p) {
+		if err != nil || now != want.Sum && !untouched && !t.isNobodys(f, at, c.p) {
 			return true, ctx.Err()
 		}
 	case !t.isNobodys(f, at, c.p):

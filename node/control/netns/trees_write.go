@@ -12,30 +12,81 @@ import (
 	"os"
 	"path"
 	"slices"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
 )
 
-// carryOutTrees writes and removes files of trees. What is interrupted is found as it is by the next one, which
-// compares contents.
+// begun are the seeds of trees while files of some are written: what is there then is no tree that is known.
+func (p *planting) begun(seeds map[string]treeSeed) map[string]treeSeed {
+	now := maps.Clone(seeds)
+	if now == nil {
+		now = map[string]treeSeed{}
+	}
+	for _, t := range p.trees {
+		if t.changes() && !t.mends {
+			now[t.at] = treeSeed{Kept: now[t.at].Kept}
+		}
+	}
+	return now
+}
+
+// beginTrees notes which files of trees are about to be written.
+func (d *Driver) beginTrees(id model.ID, p *planting) error {
+	p.time = time.Now()
+	all := &treesOf{path: d.treePath(id)}
+	for _, t := range p.trees {
+		if len(t.write) == 0 {
+			continue
+		}
+		begun := &treeBegun{Time: p.time.UnixNano(), Files: t.write}
+		if err := all.write(t.at, &treeNote{Files: t.was, Begun: begun}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOutTrees writes and removes files of trees, after beginTrees. What is interrupted is found as it is by the next
+// one, which compares contents.
 func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles, p *planting) error {
 	if len(p.trees) == 0 {
 		return nil
 	}
 	for _, t := range p.trees {
-		for _, below := range t.remove {
-			if err := f.removeGiven(t.full(below)); err != nil {
-				return err
-			}
-		}
-		f.removeEmpty(t)
-		if err := t.writeAll(ctx, f); err != nil {
+		if err := t.carryOut(ctx, f, p.time); err != nil {
+			d.noteInterrupted(id, p)
 			return err
 		}
 	}
-	// Else the notes may outlive what they tell of.
+	if err := d.syncFiles(id); err != nil {
+		return err
+	}
+	return d.noteTrees(id, p)
+}
+
+func (t *planted) carryOut(ctx context.Context, f *elementFiles, at time.Time) error {
+	for _, below := range t.left {
+		half := rel(t.full(below)) + model.SuffixBeingWritten
+		if info, err := f.root.Lstat(half); err == nil && info.Mode().IsRegular() {
+			f.root.Remove(half) //nolint:errcheck // it is in nobody's way
+		}
+	}
+	for _, below := range t.remove {
+		if err := f.removeGiven(t.full(below)); err != nil {
+			return err
+		}
+		delete(t.was, below)
+	}
+	f.removeEmpty(t)
+	return t.writeAll(ctx, f, at)
+}
+
+// syncFiles has an element's files on its disk. Else the notes may outlive what they tell of.
+func (d *Driver) syncFiles(id model.ID) error {
 	dir, err := os.Open(d.dirs.Files(id))
 	if err != nil {
 		return err
@@ -44,11 +95,28 @@ func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles
 	if err := unix.Syncfs(int(dir.Fd())); err != nil {
 		return fmt.Errorf("have its files on its disk: %w", err)
 	}
-	return d.noteTrees(id, p)
+	return nil
+}
+
+// noteInterrupted notes what was written until something failed. Where that fails as well, what was noted at the
+// beginning tells enough, and the next one has more to read.
+func (d *Driver) noteInterrupted(id model.ID, p *planting) {
+	if d.syncFiles(id) != nil {
+		return
+	}
+	all := &treesOf{path: d.treePath(id)}
+	for _, t := range p.trees {
+		if t.note != nil {
+			maps.Copy(t.was, t.note.Files)
+		}
+		if all.write(t.at, &treeNote{Files: t.was}) != nil {
+			return
+		}
+	}
 }
 
 // writeAll writes a tree's files that are to be written.
-func (t *planted) writeAll(ctx context.Context, f *elementFiles) error {
+func (t *planted) writeAll(ctx context.Context, f *elementFiles, at time.Time) error {
 	if len(t.write) == 0 {
 		return nil
 	}
@@ -58,7 +126,7 @@ func (t *planted) writeAll(ctx context.Context, f *elementFiles) error {
 	}
 	defer from.close()
 	for _, below := range t.write {
-		mark, err := f.writeFrom(ctx, t.full(below), from, below)
+		mark, err := f.writeFrom(ctx, t.full(below), from, below, at)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", t.full(below), err)
 		}
@@ -82,27 +150,15 @@ func (d *Driver) noteTrees(id model.ID, p *planting) error {
 	return nil
 }
 
-// roomForTrees refuses to begin what the element's disk has no room for.
+// roomForTrees refuses to begin what the element's disk has no room for. A file that is replaced is there until the new
+// one is whole beside it.
 func (d *Driver) roomForTrees(id model.ID, f *elementFiles, p *planting) error {
-	var need, count int64
-	for _, t := range p.trees {
-		for _, below := range t.remove {
-			if info, err := f.root.Lstat(rel(t.full(below))); err == nil {
-				need, count = need-info.Size(), count-1
-			}
-		}
-		for _, below := range t.write {
-			need, count = need+t.sizes[below], count+1
-			if info, err := f.root.Lstat(rel(t.full(below))); err == nil && info.Mode().IsRegular() {
-				need, count = need-info.Size(), count-1
-			}
-		}
-	}
 	var s unix.Statfs_t
 	if unix.Statfs(d.dirs.Files(id), &s) != nil {
 		return nil
 	}
-	if count > int64(s.Ffree) {
+	need, count := p.room(f, s.Bsize)
+	if s.Files > 0 && count > int64(s.Ffree) {
 		return fmt.Errorf("its disk has room for %d more files, and %d are put into it: `disk:` gives it a larger one",
 			s.Ffree, count)
 	}
@@ -111,6 +167,29 @@ func (d *Driver) roomForTrees(id model.ID, f *elementFiles, p *planting) error {
 	}
 	return fmt.Errorf("its disk has %s free, and the files that are put into it need %s: `disk:` gives it a larger one",
 		model.Bytes(int64(s.Bavail)*s.Bsize).Rounded(), model.Bytes(need).Rounded())
+}
+
+// room is how many bytes and files there are at most beyond those that are there before, while trees are planted.
+func (p *planting) room(f *elementFiles, block int64) (need, count int64) {
+	var size, files int64
+	freed := func(at string) {
+		if info, err := f.root.Lstat(rel(at)); err == nil && info.Mode().IsRegular() {
+			if is, ok := info.Sys().(*syscall.Stat_t); ok && is.Nlink == 1 { // else it has another name
+				size, files = size-is.Blocks*512, files-1
+			}
+		}
+	}
+	for _, t := range p.trees {
+		for _, below := range t.remove {
+			freed(t.full(below))
+		}
+		for _, below := range t.write {
+			size, files = size+(t.sizes[below]+block-1)/block*block, files+1
+			need, count = max(need, size), max(count, files)
+			freed(t.full(below))
+		}
+	}
+	return need, count
 }
 
 // removeEmpty removes the directories of a tree in which nothing is left.
@@ -131,9 +210,15 @@ func (f *elementFiles) removeEmpty(t *planted) {
 	}
 }
 
+// setTime sets when a file was written.
+func setTime(file *os.File, when time.Time) error {
+	at := unix.NsecToTimespec(when.UnixNano())
+	return unix.UtimesNanoAt(int(file.Fd()), "", []unix.Timespec{at, at}, unix.AT_EMPTY_PATH)
+}
+
 // writeFrom replaces a file by a copy of one of a tree.
-func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles, below string) (mark treeMark,
-	err error) {
+func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles, below string,
+	when time.Time) (mark treeMark, err error) {
 	from, err := tree.open(below)
 	if err != nil {
 		return mark, err
@@ -162,11 +247,12 @@ func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles
 	}
 	sum := sha256.New()
 	_, err = io.Copy(io.MultiWriter(file, sum), &untilEnd{ctx, from})
+	err = errors.Join(err, file.Chown(f.base, f.base), file.Chmod(first.Mode().Perm()), setTime(file, when))
 	var info fs.FileInfo
 	if err == nil {
 		info, err = file.Stat()
 	}
-	err = errors.Join(err, file.Chown(f.base, f.base), file.Chmod(first.Mode().Perm()), file.Close())
+	err = errors.Join(err, file.Close())
 	if err == nil {
 		err = f.root.Rename(temporary, at)
 	}
