@@ -81,8 +81,8 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 		notes = append(notes, fmt.Sprintf("what was edited inside %s is replaced by the document's, "+
 			"and so is that of any other element, if it was edited", shorten(edited)))
 	default:
-		notes = append(notes, fmt.Sprintf("where configuration or files were edited inside %s, they are replaced by the document's",
-			shorten(replaced)))
+		notes = append(notes, fmt.Sprintf("where configuration or files were edited inside %s, they are replaced by "+
+			"the document's", shorten(replaced)))
 	}
 	return notes
 }
