@@ -227,6 +227,23 @@ func nameOf(img *image.Image, path string) string {
 	return strings.TrimLeft(base, ".")
 }
 
+// put sends the manager an image, which is called what in errors.
+func put(ctx context.Context, cl Client, img *image.Image, name, what string) (model.Image, error) {
+	r, w := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := img.Write(w)
+		w.CloseWithError(err) //nolint:errcheck // never fails
+		wrote <- err
+	}()
+	is, err := cl.PutImage(ctx, string(img.ID), name, img.StoredSize(), r)
+	r.CloseWithError(io.ErrClosedPipe) //nolint:errcheck // never fails
+	if own := <-wrote; own != nil && !errors.Is(own, io.ErrClosedPipe) {
+		return is, badFile(fmt.Errorf("%s: %w", what, own))
+	}
+	return is, wrap(ctx, cl, err, ref{})
+}
+
 // sendImage gives an image to the manager. What is there already is not sent.
 func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name string) error {
 	_, err := cl.NameImage(ctx, string(img.ID), name)
@@ -238,21 +255,10 @@ func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name s
 		return wrap(ctx, cl, err, ref{})
 	}
 	say(c.Err, "image %s (%s): sending %s\n", name, img.ID.Short(), byteCount(uint64(img.StoredSize())))
-	r, w := io.Pipe()
-	wrote := make(chan error, 1)
-	go func() {
-		err := img.Write(w)
-		w.CloseWithError(err) //nolint:errcheck // never fails
-		wrote <- err
-	}()
 	begin := c.Now()
-	is, err := cl.PutImage(ctx, string(img.ID), name, img.StoredSize(), r)
-	r.CloseWithError(io.ErrClosedPipe) //nolint:errcheck // never fails
-	if own := <-wrote; own != nil && !errors.Is(own, io.ErrClosedPipe) {
-		return badFile(fmt.Errorf("image %s: %w", name, own))
-	}
+	is, err := put(ctx, cl, img, name, "image "+name)
 	if err != nil {
-		return wrap(ctx, cl, err, ref{})
+		return err
 	}
 	words := ""
 	if is.LeftOut > 0 {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -80,19 +79,8 @@ func (c *CLI) sendTree(ctx context.Context, cl Client, img *image.Image, what st
 		return wrap(ctx, cl, err, ref{})
 	}
 	say(c.Err, "files %s (%s): sending %s\n", what, img.ID.Short(), byteCount(uint64(img.StoredSize())))
-	r, w := io.Pipe()
-	wrote := make(chan error, 1)
-	go func() {
-		err := img.Write(w)
-		w.CloseWithError(err) //nolint:errcheck // never fails
-		wrote <- err
-	}()
-	_, err = cl.PutImage(ctx, string(img.ID), "", img.StoredSize(), r)
-	r.CloseWithError(io.ErrClosedPipe) //nolint:errcheck // never fails
-	if own := <-wrote; own != nil && !errors.Is(own, io.ErrClosedPipe) {
-		return badFile(fmt.Errorf("files %s: %w", what, own))
-	}
-	return wrap(ctx, cl, err, ref{})
+	_, err = put(ctx, cl, img, "", "files "+what)
+	return err
 }
 
 // treesOf are the IDs of what a network puts into elements as a whole.

@@ -17,13 +17,9 @@ var given = slices.Concat(held, model.SharedFiles, []string{"/run", "/tmp", "/va
 // givenInImages are those of elements that are made from images, which have no files of the machine.
 var givenInImages = []string{"/proc", "/sys", "/dev", "/run/polyplane", "/etc/polyplane", "/var/lib/polyplane"}
 
-const (
-	// longestName is how long the names in a path may be: what Linux has (255), without what is added to the names of
-	// files that are being written or are in the way.
-	longestName = 255 - 32
-	// temporarySuffix is what agents add to the names of files that are being written.
-	temporarySuffix = ".polyplane-new"
-)
+// longestName is how long the names in a path may be: what Linux has (255), without what is added to the names of files
+// that are being written or are in the way.
+const longestName = 255 - 32
 
 // checkContents checks the files that are put into an element.
 func (ps *problems) checkContents(i int) {
@@ -49,7 +45,7 @@ func (ps *problems) checkContents(i int) {
 			ps.element(i, field, "files: %s cannot be put there: the machine's and the kernel's files are seen there, "+
 				"polyplane's own, or what is in memory; put it into /etc, /opt, /root, /srv or a directory of the "+
 				"element's own", shown)
-		case strings.HasSuffix(at, temporarySuffix):
+		case strings.HasSuffix(at, model.SuffixBeingWritten):
 			ps.element(i, field, "files: %s has a name as polyplane gives them to files that it is about to put "+
 				"there; call it otherwise", shown)
 		case at == "/etc/hostname":
