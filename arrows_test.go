@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"image/imagetest":      {"image", "model"},
 	"durable":              {},
 	"node/images":          {"durable", "image", "linux", "model"},
-	"server/images":        {"durable", "image", "model"},
+	"server/images":        {"durable", "image", "linux", "model"},
 	"resolve":              {"model"},
 	"wire":                 {"node/control"},
 	"wire/tunnel":          {},

@@ -25,7 +25,7 @@ func (c *CLI) imageCommand() *cobra.Command {
 		Short: "Images that hosts and routers are made from",
 		Long: `Images that hosts and routers are made from (` + "`image:`" + ` in a file). The manager keeps them, and sends each
 once to every node that needs it, joined ones included. There it is unpacked once, read-only, for all
-elements. What nobody uses any more goes from a node after ten minutes, and stays with the manager.
+elements. What nobody has used for ten minutes goes from a node, and stays with the manager.
 Large files that networks put into elements (` + "`files:`" + `) are in the list, too. They have no name, and go an
 hour after the last network that used them.
 

@@ -97,7 +97,7 @@ type Manager interface {
 	Measure(ctx context.Context, measures model.Measures) error
 	Beat(ctx context.Context, beat model.Beat) error
 	// Image opens an image for the node, in the form in which images are kept.
-	Image(ctx context.Context, node, id string) (io.ReadCloser, error)
+	Image(ctx context.Context, node, id string) (r io.ReadCloser, size int64, err error)
 }
 
 // Config is what an agent is made of.
@@ -202,7 +202,7 @@ func Run(ctx context.Context, c Config) error {
 	a.hoards.prepare(a)
 	defer a.probes.close()
 	if c.Drivers.Images != nil {
-		c.Drivers.Images.Serve(func(ctx context.Context, id string) (io.ReadCloser, error) {
+		c.Drivers.Images.Serve(func(ctx context.Context, id string) (io.ReadCloser, int64, error) {
 			return c.Manager.Image(ctx, c.Dirs.Node, id)
 		}, nil)
 		defer c.Drivers.Images.Close()

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -15,17 +14,15 @@ import (
 // looks how much is left, and tells before there is nothing.
 const (
 	diskLook = 2 * time.Second
-	// The disk is low when less than one part in so many of it is free: at least lowLeast, unless that is more than
-	// a lowSmall-th of a small disk, and at most lowMost.
+	// The disk is low when less than one part in so many of it is free: at least what stays free of whatever is
+	// copied there, so that it is told before, and at most lowMost.
 	lowShare = 10
-	lowLeast = 256 << 20
-	lowSmall = 4
 	lowMost  = 20 << 30
 )
 
 // isLow tells of a disk that is nearly used up.
 func isLow(disk, free uint64) bool {
-	return free < min(max(disk/lowShare, min(lowLeast, disk/lowSmall)), lowMost)
+	return free < min(max(disk/lowShare, uint64(linux.Room{Size: int64(disk)}.Spare())), lowMost)
 }
 
 // tendDisk looks at the node's disk until the context ends, and keeps the trash within its bounds. While the disk is
@@ -55,11 +52,8 @@ func (a *Agent) tendDisk(ctx context.Context) error {
 
 // roomOnDisk is how large the disk is that the node's data is on, and what is free of it.
 func (a *Agent) roomOnDisk() (disk, free uint64, err error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(a.Dirs.Data, &s); err != nil {
-		return 0, 0, fmt.Errorf("look how much room there is: %w", err)
-	}
-	return s.Blocks * uint64(s.Bsize), s.Bavail * uint64(s.Bsize), nil
+	room, err := linux.RoomAt(a.Dirs.Data)
+	return uint64(room.Size), uint64(room.Free), err
 }
 
 // lowDisk is what was told of a disk that is low.

@@ -25,8 +25,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Fetch gets an image, in the form in which images are kept, by its ID.
-type Fetch func(ctx context.Context, id string) (io.ReadCloser, error)
+// Fetch gets an image, in the form in which images are kept, by its ID, and how many bytes it has; -1 where that is not
+// known.
+type Fetch func(ctx context.Context, id string) (r io.ReadCloser, size int64, err error)
 
 // Store keeps images. An image lies in a file system of its own, in a file: so it takes no more room than it was found
 // to need, its files are out of reach of the machine's users, and a look at one name tells whether it is whole.
@@ -52,9 +53,11 @@ type entry struct {
 	busy   bool   // it is being fetched or unpacked
 	doing  string
 	err    error
+	lacks  int64 // it failed since the machine's disk has no room for so many bytes more
 	failed int
 	again  time.Time // no try before
-	unused time.Time // since then no element has been made from it
+	seen   time.Time // when an element needed it last
+	noted  time.Time // when that was noted on the disk, for lives to come
 }
 
 // About is what an element needs to know of its image.
@@ -71,8 +74,12 @@ type About struct {
 // FilesName is what a tree has in its root: one file, or a directory.
 const FilesName = image.FilesName
 
-// unusedFor is how long an image stays that no element of the node is made from any more.
-const unusedFor = 10 * time.Minute
+const (
+	// unusedFor is how long an image stays that no element of the node is made from any more.
+	unusedFor = 10 * time.Minute
+	// noteEvery is how often it is noted that one is needed.
+	noteEvery = time.Minute
+)
 
 // New is a store in a directory, with its mounts in another.
 func New(dir, run string, log *slog.Logger) *Store {
@@ -130,13 +137,13 @@ func (s *Store) Get(id string) (about *About, waits string, err error) {
 		e = &entry{}
 		s.known[id] = e
 	}
-	e.unused = time.Time{}
+	e.seen = time.Now()
 	switch {
 	case e.busy:
 		return nil, e.doing, nil
 	case e.about != nil && linux.IsMount(e.about.Dir):
 		return e.about, "", nil
-	case e.err != nil && time.Now().Before(e.again):
+	case e.err != nil && (time.Now().Before(e.again) || e.lacks > 0 && !s.hasRoom(e.lacks)):
 		return nil, "", e.err
 	}
 	e.about = nil
@@ -239,7 +246,10 @@ func (s *Store) sweep() error {
 	for _, path := range paths {
 		id := "sha256:" + strings.TrimSuffix(filepath.Base(path), aboutSuffix)
 		if s.known[id] == nil && image.Digest(id).Valid() {
-			s.known[id] = &entry{}
+			s.known[id] = &entry{seen: time.Now()}
+			if info, err := os.Stat(path); err == nil && info.ModTime().Before(time.Now()) {
+				s.known[id].seen = info.ModTime()
+			}
 		}
 	}
 	s.swept = true
@@ -250,7 +260,11 @@ func (s *Store) sweep() error {
 func (s *Store) obtain(id string, e *entry, fetch Fetch) {
 	err := s.obtainOnce(id, e, fetch)
 	s.mu.Lock()
-	e.busy = false
+	e.busy, e.lacks = false, 0
+	var full *noRoom
+	if errors.As(err, &full) {
+		e.lacks = full.need
+	}
 	if e.err = err; err != nil {
 		e.failed++
 		e.again = time.Now().Add(min(time.Minute, time.Second<<min(e.failed-1, 6)))
@@ -287,12 +301,18 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 		return err
 	}
 	defer f.Close()
-	r, err := fetch(s.ctx, id)
+	r, size, err := fetch(s.ctx, id)
 	if err != nil {
 		return fmt.Errorf("get it from the manager: %w", err)
 	}
-	_, err = io.Copy(f, io.LimitReader(r, image.MaxSize+1<<20))
-	if err = errors.Join(err, r.Close()); err != nil {
+	if !s.hasRoom(size) {
+		r.Close() //nolint:errcheck // nothing of it is wanted
+		return &noRoom{size, s.dir}
+	}
+	n, err := linux.CopyWithRoom(f, io.LimitReader(r, image.MaxSize+1<<20), s.dir)
+	if err = errors.Join(err, r.Close()); errors.Is(err, linux.ErrNoRoom) {
+		return &noRoom{max(size, n), s.dir}
+	} else if err != nil {
 		return fmt.Errorf("get it from the manager: %w", err)
 	}
 	s.say(e, "it is being unpacked on this node")
@@ -307,6 +327,9 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 		return fmt.Errorf("it is for machines of %s, and this node is one of %s", a, runtime.GOARCH)
 	}
 	if err := s.unpack(id, img); err != nil {
+		if full := (*noRoom)(nil); errors.As(err, &full) {
+			full.need += n // it is there until it is unpacked
+		}
 		return err
 	}
 	about, err := json.Marshal(About{Architecture: img.Config.Architecture, Tree: img.IsFiles(),
@@ -337,16 +360,27 @@ func (s *Store) keep(used map[string]bool, now time.Time, most time.Duration) {
 	for id, e := range s.known {
 		switch {
 		case used[id] || e.busy:
-			e.unused = time.Time{}
-		case e.unused.IsZero():
-			e.unused = now
-		case now.Sub(e.unused) >= most:
+			e.seen = now
+			s.note(id, e)
+		case e.seen.IsZero():
+			e.seen = now
+		case now.Sub(e.seen) >= most:
 			if err := s.drop(id); err != nil {
 				s.log.Warn("remove an image that is not used any more", "image", id, "error", err)
 				continue
 			}
 			delete(s.known, id)
 		}
+	}
+}
+
+// note notes now and then that an image is needed: what says that it is whole has that time.
+func (s *Store) note(id string, e *entry) {
+	if e.seen.Sub(e.noted) < noteEvery {
+		return
+	}
+	if err := os.Chtimes(s.path(id, aboutSuffix), time.Time{}, e.seen); err == nil {
+		e.noted = e.seen
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,19 @@ type bench struct {
 	dir  string
 	kept map[string][]byte
 	told chan struct{}
+	read int // how many bytes of all images were taken
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	read *int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	*c.read += n
+	return n, err
 }
 
 func newBench(t *testing.T) *bench {
@@ -48,12 +62,12 @@ func newBench(t *testing.T) *bench {
 
 func (b *bench) open() {
 	b.Store = New(filepath.Join(b.dir, "images"), filepath.Join(b.dir, "run"), nil)
-	b.Serve(func(_ context.Context, id string) (io.ReadCloser, error) {
+	b.Serve(func(_ context.Context, id string) (io.ReadCloser, int64, error) {
 		data, ok := b.kept[id]
 		if !ok {
-			return nil, errors.New("there is none")
+			return nil, 0, errors.New("there is none")
 		}
-		return io.NopCloser(bytes.NewReader(data)), nil
+		return io.NopCloser(&counted{bytes.NewReader(data), &b.read}), int64(len(data)), nil
 	}, func() { b.told <- struct{}{} })
 }
 
@@ -160,6 +174,35 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestUnusedOverLives: how long nobody has needed an image is counted on by the next life, from when it was last needed
+// and not from when it came.
+func TestUnusedOverLives(t *testing.T) {
+	b := newBench(t)
+	layer := Layer(t, File{Name: "f", Content: "x"})
+	id := b.add(t, Config(t, model.ImageRun{}, layer), layer)
+	if _, err := b.await(t, id); err != nil {
+		t.Fatal(err)
+	}
+	came := time.Now()
+	if err := os.Chtimes(b.path(id, aboutSuffix), came, came.Add(-48*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	const most = 10 * time.Minute
+	ago := came.Add(-5 * time.Minute)
+	b.keep(map[string]bool{id: true}, ago, most)
+	for _, c := range []struct {
+		after time.Duration // since it was last needed
+		left  int
+	}{{6 * time.Minute, 2}, {9 * time.Minute, 2}, {10*time.Minute + time.Second, 0}} {
+		b.Close()
+		b.open()
+		b.keep(nil, ago.Add(c.after), most)
+		if names := b.files(t); len(names) != c.left {
+			t.Errorf("%s after it was last needed there are %q", c.after, names)
+		}
+	}
+}
+
 // TestTreesAreNoted: whether an image was verified to be files that are put into elements is known in every life.
 func TestTreesAreNoted(t *testing.T) {
 	b := newBench(t)
@@ -212,5 +255,58 @@ func TestRefusals(t *testing.T) {
 	}
 	if _, err := b.await(t, missing); err == nil {
 		t.Error("it is there")
+	}
+}
+
+// TestNoRoom: an image for which the machine's disk has no room is refused before any of it is taken, or before it is
+// unpacked, and comes by itself once there is room.
+func TestNoRoom(t *testing.T) {
+	b := newBench(t)
+	small := filepath.Join(b.dir, "images")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=80m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	data := make([]byte, 20<<20)
+	rand.NewChaCha8([32]byte{1}).Read(data) //nolint:errcheck // never fails
+	layer := Layer(t, File{Name: "data", Content: string(data)})
+	id := b.add(t, Config(t, model.ImageRun{}, layer), layer)
+	spare := int64(20 << 20) // a fourth of a small disk
+	filler := filepath.Join(small, "filler")
+	for _, c := range []struct{ free, read int64 }{{spare + 10<<20, 0}, {spare + 30<<20, int64(len(b.kept[id]))}} {
+		if err := os.WriteFile(filler, make([]byte, 80<<20-c.free), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.read = 0
+		_, err := b.await(t, id)
+		if err == nil || !strings.Contains(err.Error(), "the machine's disk is too full: the image takes") ||
+			!strings.Contains(err.Error(), "20MiB must stay free: make room in "+small) {
+			t.Errorf("with %d MiB: %v", c.free>>20, err)
+		}
+		if int64(b.read) != c.read {
+			t.Errorf("with %d MiB %d bytes were taken of it", c.free>>20, b.read)
+		}
+		if names := b.files(t); len(names) != 1 {
+			t.Errorf("left are %q", names)
+		}
+		b.mu.Lock()
+		b.known[id].again = time.Time{}
+		b.mu.Unlock()
+		if _, waits, again := b.Get(id); again == nil || waits != "" || again.Error() != err.Error() {
+			t.Errorf("as long as it is so, it is told as %q %v", waits, again)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.await(t, id); err != nil {
+		t.Error(err)
 	}
 }

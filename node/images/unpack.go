@@ -14,10 +14,30 @@ import (
 	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
 )
 
-// leastRoom is what stays free on the machine's disk, in bytes, whatever is unpacked.
-const leastRoom = 64 << 20
+// noRoom tells that the machine's disk has no room for an image. Its words stay the same while that is so.
+type noRoom struct {
+	need int64
+	dir  string
+}
+
+func (n *noRoom) Error() string {
+	return fmt.Sprintf("the machine's disk is too full: the image takes %s of it, and %s must stay free: make room "+
+		"in %s, and it is had then", model.Bytes(n.need).Rounded(), spareAt(n.dir).Rounded(), n.dir)
+}
+
+func spareAt(dir string) model.Bytes {
+	room, _ := linux.RoomAt(dir)
+	return model.Bytes(room.Spare())
+}
+
+// hasRoom tells whether the machine's disk has room for so many bytes more.
+func (s *Store) hasRoom(more int64) bool {
+	room, err := linux.RoomAt(s.dir)
+	return err != nil || room.Has(more)
+}
 
 // unpack makes a file system of an image. It has its name only when all of it is on the disk.
 func (s *Store) unpack(id string, img *image.Image) (err error) {
@@ -26,10 +46,8 @@ func (s *Store) unpack(id string, img *image.Image) (err error) {
 		return err
 	}
 	size := counts.DiskSize()
-	var room unix.Statfs_t
-	if err := unix.Statfs(s.dir, &room); err == nil && int64(room.Bavail)*room.Bsize < size+leastRoom {
-		return fmt.Errorf("the machine's disk is full: unpacked, the image takes %d MiB, and %s has %d MiB free",
-			size>>20, s.dir, int64(room.Bavail)*room.Bsize>>20)
+	if !s.hasRoom(size) {
+		return &noRoom{size, s.dir}
 	}
 	fresh, at := s.path(id, diskSuffix+freshSuffix), s.path(id, mountSuffix)
 	defer os.Remove(fresh) //nolint:errcheck // it has another name by then, or the next life does

@@ -51,6 +51,7 @@ type Driver struct {
 	disks sync.Mutex           // held while an empty disk is made
 	sound map[model.Bytes]bool // empty images that were found whole in this life
 	holds holds
+	rooms rooms
 
 	crew    *crew
 	hurried bool          // Apply and Remove wait for nobody

@@ -140,9 +140,11 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 	if len(p.write)+len(p.remove) == 0 && !slices.ContainsFunc(p.trees, (*planted).changes) {
 		return d.noteTrees(id, p)
 	}
-	if err := d.roomForTrees(id, f, p); err != nil {
+	done, err := d.roomForTrees(id, f, p)
+	if err != nil {
 		return err
 	}
+	defer done()
 	noted, err := d.readSeeds(id)
 	if err != nil {
 		return err

@@ -49,12 +49,12 @@ func (r *registry) add(t testing.TB, run model.ImageRun, layers ...[]byte) strin
 	return string(img.ID)
 }
 
-func (r *registry) fetch(_ context.Context, id string) (io.ReadCloser, error) {
+func (r *registry) fetch(_ context.Context, id string) (io.ReadCloser, int64, error) {
 	if r.away.Load() {
-		return nil, errors.New("nobody is there")
+		return nil, 0, errors.New("nobody is there")
 	}
 	r.gave.Add(1)
-	return io.NopCloser(bytes.NewReader(r.kept[id])), nil
+	return io.NopCloser(bytes.NewReader(r.kept[id])), int64(len(r.kept[id])), nil
 }
 
 // serveImages has a test's node take its images from a registry.

@@ -32,6 +32,12 @@ type testNode struct {
 // newNode moves the test's thread into a new network namespace and makes a driver there. All is removed at the end.
 func newNode(t testing.TB) *testNode {
 	t.Helper()
+	return newNodeWith(t, "")
+}
+
+// newNodeWith has the node's data on a disk of this size, like 300m; on the machine's where it is empty.
+func newNodeWith(t testing.TB, size string) *testNode {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: namespaces are made for real")
 	}
@@ -44,6 +50,14 @@ func newNode(t testing.TB) *testNode {
 	name := "test" + hex.EncodeToString(word)
 	dirs := instance.NewDirs(name)
 	n := &testNode{dirs: dirs.Node("n1")}
+	if size != "" {
+		if err := os.MkdirAll(dirs.Data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", dirs.Data, "tmpfs", 0, "mode=755,size="+size); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n.restart(t)
 	t.Cleanup(func() {
 		found, err := n.List(context.Background())
@@ -59,6 +73,9 @@ func newNode(t testing.TB) *testNode {
 		}
 		n.Close()
 		os.RemoveAll(dirs.Run)
+		if size != "" {
+			unix.Unmount(dirs.Data, 0)
+		}
 		os.RemoveAll(dirs.Data)
 		mounts, _ := os.ReadFile("/proc/self/mountinfo")
 		if strings.Contains(string(mounts), name) {

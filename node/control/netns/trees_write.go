@@ -150,23 +150,23 @@ func (d *Driver) noteTrees(id model.ID, p *planting) error {
 	return nil
 }
 
-// roomForTrees refuses to begin what the element's disk has no room for. A file that is replaced is there until the new
-// one is whole beside it.
-func (d *Driver) roomForTrees(id model.ID, f *elementFiles, p *planting) error {
+// roomForTrees refuses to begin what the element's disk, or the machine's, has no room for. A file that is replaced is
+// there until the new one is whole beside it. What the machine's has is this element's until it is done.
+func (d *Driver) roomForTrees(id model.ID, f *elementFiles, p *planting) (done func(), err error) {
 	var s unix.Statfs_t
 	if unix.Statfs(d.dirs.Files(id), &s) != nil {
-		return nil
+		return func() {}, nil
 	}
 	need, count := p.room(f, s.Bsize)
 	if s.Files > 0 && count > int64(s.Ffree) {
-		return fmt.Errorf("its disk has room for %d more files, and %d are put into it: `disk:` gives it a larger one",
-			s.Ffree, count)
+		return nil, fmt.Errorf("its disk has room for %d more files, and %d are put into it: `disk:` gives it a "+
+			"larger one", s.Ffree, count)
 	}
-	if need <= 0 || int64(s.Bavail)*s.Bsize >= need {
-		return nil
+	if free := int64(s.Bavail) * s.Bsize; need > free {
+		return nil, fmt.Errorf("its disk has %s free, and the files that are put into it need %s: `disk:` gives it a "+
+			"larger one", model.Bytes(free).Rounded(), model.Bytes(need).Rounded())
 	}
-	return fmt.Errorf("its disk has %s free, and the files that are put into it need %s: `disk:` gives it a larger one",
-		model.Bytes(int64(s.Bavail)*s.Bsize).Rounded(), model.Bytes(need).Rounded())
+	return d.rooms.promise(d.dirs.Data, d.dirs.Disk(id), need)
 }
 
 // room is how many bytes and files there are at most beyond those that are there before, while trees are planted.

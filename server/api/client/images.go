@@ -55,11 +55,12 @@ func (c *Client) KeptTree(ctx context.Context, id string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-// Image opens an image for a node. Its end is an error where it is not whole.
-func (c *Client) Image(ctx context.Context, node, id string) (io.ReadCloser, error) {
+// Image opens an image for a node, and tells how many bytes it has; -1 where that is not known. Its end is an error
+// where it is not whole.
+func (c *Client) Image(ctx context.Context, node, id string) (r io.ReadCloser, size int64, err error) {
 	resp, err := c.open(ctx, http.MethodGet, path("nodes", node, "images", id), nil, nil, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return resp.Body, nil
+	return resp.Body, resp.ContentLength, nil
 }
