@@ -41,7 +41,14 @@ func TestAccessPorts(t *testing.T) {
 		}
 		n.state.Ports[0].Untagged = !access // it can change while frames pass
 		n.apply()
-		heard := hear(t, b, "eth0", 1, func() { sendTagged(a, "eth0", "43", edgeTags["43"]) })
+		awaited := 1
+		if access {
+			awaited++ // the tagged one as well
+		}
+		heard := hear(t, b, "eth0", awaited, func() {
+			sendTagged(a, "eth0", "43", edgeTags["43"])
+			sendTagged(a, "eth0", "untagged", nil) // it passes in any case, and comes last
+		})
 		if _, came := heard["43"]; came != access {
 			t.Errorf("access %v, changed: a frame with a tag came: %v", access, came)
 		}
