@@ -17,7 +17,7 @@ import (
 // with one system call, and the kernel answers only with errors. It may be used by several goroutines. It speaks to the
 // network namespace that the thread was in when DialRtnetlink was called, whichever thread uses it later.
 type Rtnetlink struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // held until requests have their answers, so that these are nobody else's
 	fd   int
 	port uint32
 	seq  uint32

@@ -18,7 +18,7 @@ type Monitor struct {
 	fd   int
 	port uint32
 	wake chan struct{} // there is something to read
-	seq  atomic.Uint32
+	seq  atomic.Uint32 // of the last request; answers carry it
 
 	reading  sync.Mutex // guards the four below: one goroutine may read while another waits
 	from     unix.RawSockaddrNetlink
@@ -243,6 +243,7 @@ func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.
 // waking. Go's own poller would be woken for each message, whether or not somebody waits for it.
 var waiters waiting
 
+// waiting is the one epoll descriptor of the process, and who waits by it. What is in epoll and in by changes together.
 type waiting struct {
 	mu    sync.Mutex
 	epoll int // 0 until it is made

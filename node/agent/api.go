@@ -21,7 +21,7 @@ import (
 
 // elements holds which elements the node has and which driver made each of them, for the API.
 type elements struct {
-	mu    sync.RWMutex
+	mu    sync.RWMutex // guards known: the API must not wait for the loop
 	known map[model.ID]model.Control
 }
 

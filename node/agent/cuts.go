@@ -23,7 +23,7 @@ type cuts struct {
 	path string
 	log  *slog.Logger
 
-	mu  sync.Mutex
+	mu  sync.Mutex // guards all, and the file. The agent's cutting may be held; nothing else is taken under it.
 	all map[model.ID]*model.Incident
 }
 

@@ -43,12 +43,12 @@ type echo struct {
 	conns   map[bool]*net.UDPConn // by whether they speak IPv4
 	known   map[netip.Addr]bool
 	run     [runLen]byte
-	answers chan echoed
-	closed  chan struct{}
+	answers chan echoed   // what came back; a reader waits until it is taken, or until closed
+	closed  chan struct{} // by close
 	readers sync.WaitGroup
 
-	mu      sync.Mutex
-	number  uint64
+	mu      sync.Mutex        // guards the two below: who asks and who reads are different goroutines
+	number  uint64            // of the latest probe
 	pending map[uint64]echoed // at is when the probe was sent
 }
 

@@ -16,12 +16,14 @@ import (
 type hoards struct {
 	kernelmemory.Watcher[model.ID]
 
+	// mu guards the two below, which each pass replaces. It is not held while anything is done to elements.
 	mu       sync.Mutex
 	elements map[model.ID]kernelmemory.Element
 	holders  map[model.ID]control.Holder
-	taken    map[hoard]*bite
+	taken    map[hoard]*bite // not yet told; the watcher's goroutine alone uses it
 }
 
+// hoard is a table in which an element had too much. What was taken is told once a minute for each of them.
 type hoard struct {
 	id    model.ID
 	table kernelmemory.Table

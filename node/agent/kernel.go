@@ -18,8 +18,8 @@ import (
 type kernel struct {
 	kerneltime.Watcher[model.ID]
 
-	mu       sync.Mutex
-	elements map[model.ID]kerneltime.Element
+	mu       sync.Mutex                      // guards elements, and is held for moments only: the watcher must not wait
+	elements map[model.ID]kerneltime.Element // each pass replaces the map
 }
 
 func (k *kernel) prepare(a *Agent) {

@@ -18,7 +18,7 @@ import (
 // links watches the devices of the node's namespace by rtnetlink's notifications. If a port is no longer as the last
 // pass left it, it signals changed.
 type links struct {
-	changed chan struct{}
+	changed chan struct{} // has room for one: several changes are one pass's work
 	monitor *linux.Monitor
 
 	mu     sync.Mutex       // guards all below

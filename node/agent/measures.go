@@ -21,7 +21,7 @@ type work struct {
 	node    string
 	started time.Time
 
-	mu               sync.Mutex
+	mu               sync.Mutex // guards the two lines below
 	passes           model.Histogram
 	audits, findings uint64
 }
@@ -76,7 +76,7 @@ func residentMemory() model.Bytes {
 // once there are newer ones.
 type courier struct {
 	manager Manager
-	latest  chan model.Measures
+	latest  chan model.Measures // holds one, which newer ones replace
 }
 
 func newCourier(m Manager) *courier {

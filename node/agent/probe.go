@@ -25,10 +25,12 @@ const (
 type prober struct {
 	conns map[bool]*net.UDPConn // by whether it is IPv4's
 
+	// mu guards the flights as well, and what they write into results: who sends and who reads are different
+	// goroutines.
 	mu      sync.Mutex
-	waiting map[[nonceLen]byte]*flight
-	left    int
-	done    chan struct{}
+	waiting map[[nonceLen]byte]*flight // by nonce, whose last byte is zero here
+	left    int                        // flights that are not over
+	done    chan struct{}              // closed when none is left
 }
 
 // flight is a probe under way.

@@ -14,10 +14,10 @@ import (
 type pulse struct {
 	node string
 
-	mu    sync.Mutex
-	turns uint64
-	step  string
-	still int // beats since the last progress
+	mu    sync.Mutex // guards all below. It is never held while anything is waited for, so a hung loop can be told of.
+	turns uint64     // times that the loop came round
+	step  string     // what it does; empty while it waits
+	still int        // beats since the last progress
 }
 
 // at notes that the loop begins a step.

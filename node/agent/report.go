@@ -24,9 +24,9 @@ type reporter struct {
 	manager Manager
 	node    string
 	log     *slog.Logger
-	wake    chan struct{}
+	wake    chan struct{} // holds one: there is something to deliver
 
-	mu     sync.Mutex
+	mu     sync.Mutex    // guards all below, and is not held while the manager is spoken to
 	latest *model.Report // not yet delivered
 	last   *model.Report // the latest, delivered or not
 	events []model.Event // not yet delivered

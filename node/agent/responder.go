@@ -50,18 +50,20 @@ type enterFunc func(id model.ID, f func() error) error
 type responders struct {
 	enter enterFunc
 
+	// mu guards running, and what responders have but secrets. A responder's own lock may be taken while it is held.
 	mu      sync.Mutex
 	running map[model.ID]*responder
 }
 
+// responder answers the probes of all checks of one element that are under way, and ends with the last of them.
 type responder struct {
 	id        model.ID
-	namespace uint64 // the inode of the network namespace that the sockets are in
-	conns     map[string]*net.UDPConn
-	timer     *time.Timer
+	namespace uint64                  // the inode of the network namespace that the sockets are in
+	conns     map[string]*net.UDPConn // by address family
+	timer     *time.Timer             // ends it
 
-	mu      sync.Mutex
-	secrets []secret // the latest last
+	mu      sync.Mutex // guards secrets: those who read the sockets hold no other lock
+	secrets []secret   // the latest last
 }
 
 // secret is what one check expects in the answers.

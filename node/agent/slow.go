@@ -26,8 +26,8 @@ const (
 // slowly connects three parties: the loop says who may be watched, a goroutine watches, and the judge takes what was
 // seen.
 type slowly struct {
-	wanted *atomic.Bool
-	offers chan []watched
+	wanted *atomic.Bool   // the goroutine is free: else the loop need not look for elements to offer
+	offers chan []watched // holds one, the latest
 	seen   chan slowSeen
 }
 

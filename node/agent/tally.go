@@ -26,13 +26,16 @@ type happened struct {
 	n  int
 }
 
+// tallyKey is one signal of one element.
 type tallyKey struct {
 	id     model.ID
 	signal watch.Signal
 }
 
+// tally counts what others than the samples of packets tell of elements. Drivers and watchers add to it from goroutines
+// of their own, and who judges reads it.
 type tally struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards all; it may be taken under any other lock
 	all map[tallyKey][]happened
 }
 
@@ -104,9 +107,10 @@ func (w *watcher) trimmed(x control.Trimmed, now time.Time) {
 // disks is what was seen of the elements' disks within the last minute.
 type disks map[model.ID]*disk
 
+// disk is how full an element's disk was, in time's order.
 type disk struct {
 	at       []time.Time
-	shares   []float64
+	shares   []float64 // at these times, 0…1
 	restless time.Time // when the disk was last worth frequent looks
 }
 

@@ -51,7 +51,7 @@ type Sampler interface {
 
 // watcher is the loop's side of the watch, and the queue between the loop and whoever looks.
 type watcher struct {
-	jobs chan watchJob
+	jobs chan watchJob // the loop never waits here: while somebody looks, a job is left out
 
 	// The loop's own.
 	at       time.Time
@@ -69,7 +69,7 @@ type watcher struct {
 
 	// Everybody's.
 	tally  tally
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what stands below it up to cut; no other lock is taken under it
 	looks  []watchLook
 	looked int64
 	recent map[model.ID]recent

@@ -33,18 +33,20 @@ const queued = 512
 
 // captures are the running captures of a fabric. The ring exists, and is read, only while there are any.
 type captures struct {
+	// mu guards all below. It may be taken while the fabric's is held, never the other way round: who reads the ring
+	// must not wait for a pass, or the ring would run full meanwhile.
 	mu     sync.Mutex
 	fabric *Fabric
-	ring   *ringbuf.Reader
-	bySlot map[uint32][]*capture
-	drains []*drain
+	ring   *ringbuf.Reader       // nil while there are no captures
+	bySlot map[uint32][]*capture // one frame can be for several
+	drains []*drain              // that somebody waits for
 }
 
 // drain waits until the ring's frames from before a moment have been distributed.
 type drain struct {
-	until   uint64 // monotonic clock, nanoseconds
-	flushed bool   // the ring was found empty once; that look may have begun before the moment
-	done    chan struct{}
+	until   uint64        // monotonic clock, nanoseconds
+	flushed bool          // the ring was found empty once; that look may have begun before the moment
+	done    chan struct{} // closed then, or when the ring is
 }
 
 // capture is one reader's view of one port.
@@ -107,6 +109,7 @@ func (f *Fabric) Capture(ctx context.Context, id model.PortID, snaplen int) (io.
 	return captureReader{r, c}, nil
 }
 
+// captureReader ends the capture when it is closed, so that nothing goes on copying frames for nobody.
 type captureReader struct {
 	*io.PipeReader
 	c *capture

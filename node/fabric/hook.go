@@ -35,9 +35,10 @@ type hooking struct {
 type wire struct {
 	hooking
 	flags  uint32 // pipeline.DriverTunnels or pipeline.DriverEdges
-	forced bool
+	forced bool   // somebody asks for the hook by name (hook: xdp), so devices that are not real may have it too
 }
 
+// wires are those on which the driver's hook is asked for, by interface index, also those where it is refused.
 type wires map[int]*wire
 
 func (w wires) uses(index int) bool { return w[index] != nil && w[index].refused == "" }
@@ -52,7 +53,7 @@ func (w wires) want(index int, flags uint32, forced bool) {
 
 // refusal is what a driver answered, so that it is not asked again in every pass.
 type refusal struct {
-	mtu  int
+	mtu  int // of the device then: with another one the driver may agree
 	when time.Time
 	why  string
 }

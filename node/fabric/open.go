@@ -31,14 +31,19 @@ const DefaultTunnelPort = model.TunnelPort
 const tunnelMTU = 65000
 
 // Fabric is the patch panel of one node. Its methods may be called by several goroutines, on any thread.
+//
+// There are three locks. mu is held over a whole pass, which may take seconds in a large node. While it is held, each
+// of the others may be taken: pacing, and that of captures. Those are held for moments only, and never both at once.
 type Fabric struct {
+	// mu guards all fields but paced and pacer. The tables' words may change without it: the programs count there, Pace
+	// sets a flag and captures set Snap, each by one atomic operation that leaves the other bits as they are.
 	mu       sync.Mutex
 	dirs     instance.NodeDirs
 	underlay netip.Addr
 	port     uint16
 	netlink  *linux.Rtnetlink
 	pipe     *pipeline.Pipeline
-	slots    map[model.PortID]uint32
+	slots    map[model.PortID]uint32  // also those that an element has and the last State did not name (Place)
 	links    map[uint32]pipeline.Link // as they were written last, by slot, to distinguish a change from an alteration
 	past     map[uint32]uint64        // drops of queues that are gone, by slot
 	beside   map[uint32]beside        // whose queues are about to be replaced, by slot
@@ -46,10 +51,10 @@ type Fabric struct {
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
 	cut      map[model.ID]bool // elements in quarantine
-	// pacing guards what Pace needs, and is never held for long.
+	// pacing guards the two below. Pace takes it and not mu, since it must not wait for a pass.
 	pacing   sync.Mutex
-	paced    map[model.ID]bool
-	pacer    *pipeline.Pipeline   // nil once it is closed
+	paced    map[model.ID]bool    // elements with a limit
+	pacer    *pipeline.Pipeline   // as pipe; nil once it is closed
 	freed    map[int]time.Time    // when routers' numbers became free
 	resting  map[uint32]time.Time // since when slots that cannot be used again yet are free
 	captures captures

@@ -19,7 +19,7 @@ type Pool struct {
 	tables   []uint64
 	hopWords []uint64
 	memory   Memory
-	chunks   atomic.Pointer[[][]uint32]
+	chunks   atomic.Pointer[[][]uint32] // the list is replaced when memory grows, so readers need no lock
 	buddy    buddy
 	live     int // units that tables use
 	resting  int // units that wait for Release

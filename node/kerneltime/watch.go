@@ -63,11 +63,12 @@ type Watcher[ID comparable] struct {
 	Tell func(Verdict[ID])
 	Log  *slog.Logger
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards time, which is for others than Run
 	time map[ID]Time
 
+	// All below is Run's own.
 	sampler *Sampler
-	spaces  map[uint32]ID
+	spaces  map[uint32]ID // by the inode of the network namespace
 	last    map[ID]*look
 	hurry   bool             // somebody is looked at for the first time
 	rest    int              // how many times until elements are looked at although packets take little
@@ -79,7 +80,7 @@ type Watcher[ID comparable] struct {
 	here    here
 }
 
-// the last pace that an element was held to
+// pacing is the last pace that an element was held to.
 type pacing struct {
 	rate  int // less than none: it is over
 	until time.Time

@@ -33,7 +33,7 @@ type Mirror struct {
 	path    string // where the namespace is mounted; empty if only its descriptor was known
 	monitor *linux.Monitor
 	filters *filters
-	wake    chan struct{}
+	wake    chan struct{} // has Run look at the tables although no message came
 
 	// mu guards what stands below it. Run does not hold it while it waits for messages, or while it calls consume:
 	// consume may take locks of its own, and SetNeighbours and Usage must not wait for it.

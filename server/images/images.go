@@ -33,6 +33,7 @@ type Store struct {
 	dir   string
 	turns Turns // one image is verified at a time
 
+	// mu guards all and the index. It is not held while an image is received or verified, which takes long.
 	mu  sync.Mutex
 	all []model.Image // one for each owner of an image
 }

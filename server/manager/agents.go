@@ -22,7 +22,7 @@ type agents struct {
 
 // oneEach lets one at a time ask a node: what a hostile node answers takes memory, however many ask at once.
 type oneEach struct {
-	mu    sync.Mutex
+	mu    sync.Mutex               // guards nodes; it is not held while a node is waited for
 	nodes map[string]chan struct{} // by name, a token in it while somebody asks
 }
 

@@ -46,8 +46,8 @@ type backups struct {
 	dir    string
 	at     int64 // the store's revision in the newest
 	failed string
-	lacks  string // networks that the newest is without
-	mu     sync.Mutex
+	lacks  string     // networks that the newest is without
+	mu     sync.Mutex // held over a look; guards what stands above. The manager's is taken under it.
 }
 
 // run looks again and again until the context ends.

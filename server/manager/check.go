@@ -41,7 +41,7 @@ const (
 
 // rounds lets each owner have a few rounds of probes under way, in all of his networks together. Others wait.
 type rounds struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards owners; it is not held while a place is waited for
 	owners map[string]chan struct{}
 }
 

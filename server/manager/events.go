@@ -14,7 +14,7 @@ const keptEvents = 8192
 // news is what has happened, and tells watchers that something that they see has changed. Its lock is its own: it may
 // be taken while the manager's is held, never the other way round.
 type news struct {
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards all below
 	ring    []model.Event // event number seq is at ring[(seq-1) % keptEvents]
 	last    int64         // sequence number of the latest
 	more    chan struct{} // closed with the next event
@@ -23,6 +23,7 @@ type news struct {
 	count map[eventKind]uint64
 }
 
+// eventKind is what /metrics counts events by.
 type eventKind struct {
 	severity model.Severity
 	reason   string

@@ -28,7 +28,7 @@ type gate struct {
 	outside *Outside // nil if nobody outside this machine is served
 	revoked *instance.Revoked
 
-	door    sync.RWMutex
+	door    sync.RWMutex           // guards the two below
 	keys    map[string]*key        // by the token's ID
 	members map[string]*membership // by the node's name
 }

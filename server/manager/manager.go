@@ -50,6 +50,8 @@ type known struct {
 	// so they never wait for the disk.
 	changing turns
 
+	// mu guards all below. It is taken after changing, and is held for moments only: no store and no node is asked
+	// under it. The locks of news, gate and restraints may be taken while it is held.
 	mu        sync.RWMutex
 	substrate model.Substrate // including the nodes that joined; changed only with both locks held
 	networks  networks

@@ -16,7 +16,7 @@ const patience = 4 * time.Second
 // patient is a Manager as users see it.
 type patient struct {
 	*Manager
-	restored <-chan struct{}
+	restored <-chan struct{} // closed once nodes have reported, or had time to
 	most     time.Duration
 }
 

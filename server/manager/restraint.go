@@ -29,7 +29,7 @@ const (
 // restraints are what is kept, in order. Who changes them holds the manager's changing.
 type restraints struct {
 	store *store.Store
-	mu    sync.RWMutex
+	mu    sync.RWMutex      // guards list; it is not held while the store is written
 	list  []model.Restraint // never changed in place
 }
 

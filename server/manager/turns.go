@@ -31,6 +31,7 @@ type waiting struct {
 	at    time.Time
 }
 
+// turn is one request that waits, or has the lock.
 type turn struct {
 	got chan struct{} // closed when it is this one's
 }

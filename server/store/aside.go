@@ -54,6 +54,8 @@ type entry struct {
 type aside struct {
 	dir string // empty where there is no such place
 
+	// mu guards the two below, for readers. Files are written before it is taken: what keeps two writers of a key apart
+	// is the store's lock of records, or of documents, which may be held while this one is taken.
 	mu        sync.Mutex
 	all       map[string]*entry
 	overtaken []string // keys

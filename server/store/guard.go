@@ -32,9 +32,9 @@ func (olderError) Unwrap() error { return ErrOther }
 // not have been seen, and writes of others neither, so a higher count is as good.
 type guarded struct {
 	clientv3.KV
-	key  string // the identity's
-	mark string // the mark's
-	seen *atomic.Int64
+	key  string        // the identity's
+	mark string        // the mark's
+	seen *atomic.Int64 // the highest count of the mark so far; requests that run side by side raise it
 	// silence refuses requests to a store that does not answer.
 	silence *silence
 	// is the identity as it is stored. While it is empty nothing is compared: a store has none before it is made, and

@@ -62,7 +62,7 @@ type reserve struct {
 	dir  string // the store's
 	path string // the file's; empty where there is none
 
-	mu sync.Mutex
+	mu sync.Mutex // one at a time measures the room and changes the file
 }
 
 // room tells that the disk is too full for a write of this urgency, or nil.

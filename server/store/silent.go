@@ -20,9 +20,9 @@ const (
 
 // silence is what is known of whether the store answers.
 type silence struct {
-	mu    sync.Mutex
-	heard time.Time // when it last answered Look
-	why   error     // why it is taken for silent; nil while it is not
+	mu    sync.Mutex // guards all below; it is not held while the store is asked
+	heard time.Time  // when it last answered Look
+	why   error      // why it is taken for silent; nil while it is not
 	// asked are the requests that have no answer yet, by when they were made.
 	asked map[*time.Time]struct{}
 }

@@ -62,6 +62,9 @@ type Store struct {
 	closing sync.Once
 	closed  error
 
+	// mu is the lock of records. It guards the four below, and is held over reads and writes of networks, until etcd
+	// has answered: no write may be decided by what an earlier one is just changing. documents is the same for
+	// documents. The two are never held together.
 	mu sync.Mutex
 	// moved has, by network, the revision of etcd that last moved the pointer. unsure has the sums of writes of ours
 	// that were given up without an answer, and of which one may still be carried out.

@@ -16,7 +16,7 @@ import (
 type crew struct {
 	hands int // there are so many
 
-	mu    sync.Mutex
+	mu    sync.Mutex       // guards all below; it is not held while any work is done
 	lanes map[string]*lane // by network; those with work only
 	order []string         // the networks, in the order of their turns
 	held  int              // hands

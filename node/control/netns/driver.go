@@ -39,6 +39,10 @@ type Options struct {
 
 // Driver makes elements as namespaces and containers. It lives in the node's network namespace, where it makes the
 // ports. Its methods may be called from several goroutines.
+//
+// The order of its locks: mu first, then one of turning, those of the crew, of sockets and of holds. Workers of the
+// crew do not hold mu while they work on an element's processes. What they may change meanwhile is in their shift,
+// which the driver takes in when it has ended.
 type Driver struct {
 	dirs instance.NodeDirs
 	log  *slog.Logger
@@ -48,7 +52,7 @@ type Driver struct {
 
 	mounts mountWatch // tells whether the elements' mounts may have changed
 
-	disks sync.Mutex           // held while an empty disk is made
+	disks sync.Mutex           // held while an empty disk is made or looked at; guards sound
 	sound map[model.Bytes]bool // empty images that were found whole in this life
 	holds holds
 	rooms rooms
@@ -60,10 +64,10 @@ type Driver struct {
 	asked   time.Duration // how long routing software has to say its configuration
 	woken   chan struct{} // shifts have ended that nobody waited for, or the next portion can begin
 
-	turning sync.Mutex
-	left    int // guards the turns of elements that run and must be restarted
+	turning sync.Mutex // guards left and the shifts' starts
+	left    int        // free turns that were kept for elements that run and must be restarted
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all below
 	elements  map[model.ID]*element
 	shifts    map[model.ID]*shift // at work
 	stuck     map[model.ID]error  // why an element's processes could not be ended at the last try

@@ -14,8 +14,8 @@ import (
 
 // holds are the elements whose processes are being held, or let go, right now.
 type holds struct {
-	mu    sync.Mutex
-	freed *sync.Cond
+	mu    sync.Mutex // guards of; it is not held while processes are
+	freed *sync.Cond // some element is nobody's again
 	of    map[model.ID]bool
 }
 

@@ -44,8 +44,8 @@ type shift struct {
 
 	wish  context.Context // its context ends when the job is no longer wanted: nobody waits for the result any more
 	cut   context.CancelFunc
-	ended chan struct{}
-	late  atomic.Bool // nobody waits for its end, so Watch has to signal it
+	ended chan struct{} // closed when process and outcome may be read
+	late  atomic.Bool   // nobody waits for its end, so Watch has to signal it
 }
 
 // outcome is what a shift came to.

@@ -26,8 +26,8 @@ const strangerGroup = 0x706f6c79
 
 // clearing is the removal of an element's strangers.
 type clearing struct {
-	down  chan struct{} // all of them are down
-	ended chan struct{}
+	down  chan struct{}   // all of them are down
+	ended chan struct{}   // they are gone, or could not be removed
 	told  []change.Change // what was done; to be read when it has ended
 }
 

@@ -52,11 +52,11 @@ type Routes struct {
 	hops       map[mirror.ID]*hop
 	groups     map[mirror.ID]*hop // those of hops that are one
 	filling    bool               // a snapshot is being told
-	synced     chan struct{}
-	young, old rest        // what waits for the grace: since the last rotation, and since the one before
-	rotated    time.Time   // when the last rotation was
-	b          linux.Batch // scratch
-	doubtful   bool        // what right saw last was wrong
+	synced     chan struct{}      // closed while the kernel has what was told; Restart makes another
+	young, old rest               // what waits for the grace: since the last rotation, and since the one before
+	rotated    time.Time          // when the last rotation was
+	b          linux.Batch        // scratch
+	doubtful   bool               // what right saw last was wrong
 	closed     bool
 }
 

@@ -70,10 +70,10 @@ type Plane struct {
 	stop context.CancelFunc
 	wait sync.WaitGroup
 
-	mu      sync.Mutex
-	pool    *fib.Pool // nil while there is no router, nor was just now
-	shut    func()    // ends what runs for the pool
-	emptied bool      // what an earlier process left and nobody uses was given back
+	mu      sync.Mutex // held over Prepare and Retire, which wait for nobody
+	pool    *fib.Pool  // nil while there is no router, nor was just now
+	shut    func()     // ends what runs for the pool
+	emptied bool       // what an earlier process left and nobody uses was given back
 	routers map[model.ID]*router
 	slices  map[string]*slice
 	sent    map[model.ID]uint64 // how many packets were forwarded for routers when neighbours were confirmed last

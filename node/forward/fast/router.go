@@ -43,6 +43,8 @@ type router struct {
 	waiter   bool                      // a goroutine tells when that wait ends; the plane's lock guards this
 	ways     map[model.Forwarding]bool // the planes that forward by its tables; the plane's lock guards this
 
+	// mu guards what stands below it. Who feeds the tables takes it for each batch, and never the plane's. companions
+	// changes only with both held.
 	mu         sync.Mutex
 	err        error           // why it is done
 	ports      map[string]port // by the device's name in the namespace

@@ -28,7 +28,7 @@ type Plane struct {
 	way  model.Forwarding
 	home *companion.Home
 
-	mu      sync.Mutex
+	mu      sync.Mutex             // guards parting, and lets nobody open a companion while it is removed
 	parting map[model.ID]time.Time // companions that nobody hands packets to any more, and since when
 }
 
