@@ -85,13 +85,21 @@ func (ps *problems) checkVLANs(l *layout) {
 			at[e][s.vlan] = true
 		}
 	}
+	tagged := map[string][]taggedEnd{} // by element
+	for n := range ps.net.Links {
+		if c := &l.vlans.links[n]; len(c.tagged) > 0 {
+			for _, end := range ps.net.Links[n].Ends {
+				tagged[end.Element] = append(tagged[end.Element], taggedEnd{end, c})
+			}
+		}
+	}
 	for i := range ps.net.Elements {
 		e := &ps.net.Elements[i]
 		if e.Kind != model.Switch {
 			if len(e.VLANs) > 0 {
 				ps.element(i, "vlans", "vlans are the subnets of a switch's VLANs; a %s has addresses", e.Kind)
 			}
-			ps.checkVLANDevices(i, l)
+			ps.checkVLANDevices(i, l, tagged[e.Name])
 			continue
 		}
 		report := func(format string, args ...any) { ps.element(i, "vlans", format, args...) }
@@ -156,22 +164,23 @@ func (ps *problems) checkLinkVLANs(i int, l *layout, unsure bool) {
 	}
 }
 
+// taggedEnd is the end of a link that carries VLANs with tags.
+type taggedEnd struct {
+	model.End
+	carries *carriage
+}
+
 // checkVLANDevices looks at the interfaces of VLANs of a router or a host.
-func (ps *problems) checkVLANDevices(i int, l *layout) {
+func (ps *problems) checkVLANDevices(i int, l *layout, ends []taggedEnd) {
 	e := &ps.net.Elements[i]
 	devices := 0
-	for n := range ps.net.Links {
-		for _, end := range ps.net.Links[n].Ends {
-			if end.Element != e.Name {
-				continue
-			}
-			devices += len(l.vlans.links[n].tagged)
-			for _, name := range l.vlans.links[n].impliedBy(end) {
-				k, ok := l.interfaces[model.End{Element: e.Name, Interface: name}]
-				if ok && e.Interfaces[k].MAC != "" {
-					ps.element(i, "interfaces/"+name+"/mac", "interface %s: it is that of a VLAN, and has the MAC "+
-						"address of %s; state it there", name, end.Interface)
-				}
+	for _, end := range ends {
+		devices += len(end.carries.tagged)
+		for _, name := range end.carries.impliedBy(end.End) {
+			k, ok := l.interfaces[model.End{Element: e.Name, Interface: name}]
+			if ok && e.Interfaces[k].MAC != "" {
+				ps.element(i, "interfaces/"+name+"/mac", "interface %s: it is that of a VLAN, and has the MAC address "+
+					"of %s; state it there", name, end.Interface)
 			}
 		}
 	}
