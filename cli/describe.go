@@ -189,6 +189,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s.line("Links", strconv.Itoa(status.Links))
 	s.line("Nodes", strings.Join(status.Nodes, ", "))
 	s.line("Slice", sliceText(record.Network.Slice))
+	s.line("Placement", placementText(record.Network.Placing))
 	s.line("Pools", join(record.Network.Pools))
 	s.line("Revision", fmt.Sprintf("%d, made %s ago, changed %s ago", status.Revision, c.since(status.Created),
 		c.since(status.Modified)))
@@ -243,6 +244,16 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s.table("Expected (`polyplane check "+of.network+"`)", expect)
 	s.events(cmd, cl, of)
 	return s.err
+}
+
+func placementText(p model.Placing) string {
+	var parts []string
+	for _, k := range p.Keys() {
+		if !k.Zero(&p) {
+			parts = append(parts, k.Name+" "+k.Text(&p))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func sliceText(s model.Slice) string {

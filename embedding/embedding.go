@@ -126,6 +126,17 @@ func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net 
 	if len(e.problems) > 0 {
 		return model.Placement{}, &Refusal{net.Name, e.problems}
 	}
+	if e.net.Placing.Distinct || e.net.Placing.Spread != "" {
+		if e.checkPlacing(current); len(e.problems) > 0 {
+			return model.Placement{}, &Refusal{net.Name, e.problems}
+		}
+		paths, problems := e.seek(current.Placement)
+		if problems != nil {
+			return model.Placement{}, &Refusal{net.Name, problems}
+		}
+		return e.placement(paths), nil
+	}
+	pin, may, location := slices.Clone(e.pin), slices.Clone(e.may), slices.Clone(e.location)
 	var first []model.Problem
 	for range gluings {
 		e.place()
@@ -146,7 +157,12 @@ func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net 
 		}
 	}
 	if first == nil {
-		first = e.problems
+		return model.Placement{}, &Refusal{net.Name, e.problems}
+	}
+	// There is room for the elements, but not for the links where they are. Placing them by their links may do.
+	e.pin, e.may, e.location = pin, may, location // those that were glued are apart again
+	if paths, problems := e.seek(current.Placement); problems == nil {
+		return e.placement(paths), nil
 	}
 	return model.Placement{}, &Refusal{net.Name, first}
 }
@@ -303,12 +319,7 @@ func (e *embedder) nodeNames() string {
 }
 
 func (e *embedder) locationNames() string {
-	var names []string
-	for _, n := range e.nodes {
-		if n.Location != "" && !slices.Contains(names, n.Location) {
-			names = append(names, n.Location)
-		}
-	}
+	names := e.locationsOf()
 	if len(names) == 0 {
 		return "no locations"
 	}

@@ -378,5 +378,14 @@ func BenchmarkEmbed(b *testing.B) {
 				}
 			}
 		})
+		// The search, which places by links.
+		b.Run(fmt.Sprintf("%d on %d, spread", c.elements, c.nodes), func(b *testing.B) {
+			net.Placing.Spread = model.SpreadLocation
+			for b.Loop() {
+				if _, err := Embed(sub, nil, Usage{}, net, Current{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package embedding
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/polyplane/polyplane/model"
@@ -55,6 +56,11 @@ func (p *placer) fits(u, n int32) bool {
 // shares fills the nodes that the units may be on like connected vessels: afterwards all nodes that get something are
 // equally loaded for their size. The units must all have the same nodes to choose from.
 func (p *placer) shares(free []int32) {
+	if p.net.Placing.Policy == model.Pack { // whatever fits
+		p.share = slices.Repeat([]float64{math.MaxFloat64}, len(p.nodes))
+		p.fair = p.share
+		return
+	}
 	var weight model.CPU
 	var memory model.Bytes
 	for _, u := range free {
@@ -154,7 +160,15 @@ func (p *placer) grow(free []int32) {
 		order[n] = int32(n)
 	}
 	room := func(n int32) float64 { return p.share[n] - p.load(p.nodes[n].used.Weight, p.nodes[n].used.Memory) }
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(room(b), room(a)) })
+	slices.SortStableFunc(order, func(a, b int32) int {
+		free := func(n int32) model.CPU {
+			if p.net.Placing.Policy != model.Pack {
+				return 0
+			}
+			return minus(p.nodes[n].CPU, p.nodes[n].used.CPU)
+		}
+		return cmp.Or(cmp.Compare(room(b), room(a)), cmp.Compare(free(b), free(a)))
+	})
 	// The first node is the roomiest; each next one is the nearest to the one before that has room.
 	seeds := p.seeds(free)
 	gain := make([]int32, len(p.units)) // links into the region

@@ -41,6 +41,12 @@ func drawQuestion(t *rapid.T) question {
 	}
 	elements := rapid.IntRange(1, 25).Draw(t, "elements")
 	q.net.Name = "lab"
+	if rapid.Bool().Draw(t, "placing") {
+		elements = min(elements, rapid.IntRange(2, nodes+1).Draw(t, "few"))
+		q.net.Placing = model.Placing{Distinct: rapid.Bool().Draw(t, "distinct"),
+			Spread: rapid.SampledFrom([]model.PlacingSpread{"", model.SpreadLocation}).Draw(t, "spread")}
+	}
+	q.net.Placing.Policy = rapid.SampledFrom([]model.PlacingPolicy{"", model.Balance, model.Pack}).Draw(t, "policy")
 	for i := range elements {
 		el := model.ResolvedElement{Name: fmt.Sprintf("e%d", i)}
 		if rapid.IntRange(0, 2).Draw(t, "asks") == 0 {
@@ -79,74 +85,112 @@ func (q question) answer() (model.Placement, error) {
 }
 
 func TestPropertyCapacitiesAndPins(t *testing.T) {
-	fitted := 0
+	fitted, apart := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		q := drawQuestion(t)
-		p, err := q.answer()
-		if err != nil {
-			return
+		fits, distinct := capacitiesAndPins(t)
+		if fits {
+			fitted++
 		}
-		fitted++
-		u := UsageOf([]model.Record{{Network: document(q.net), Assigned: model.Assigned{Placement: p}}})
-		at := map[string]model.SubstrateNode{}
-		for _, n := range q.sub.Nodes {
-			at[n.Name] = n
-			own := u.Nodes[n.Name]
-			if own.CPU > 0 && own.CPU+q.used.Nodes[n.Name].CPU > n.CPU {
-				t.Fatalf("%s of %d has %d for others and %d for us", n.Name, n.CPU, q.used.Nodes[n.Name].CPU, own.CPU)
-			}
-			if own.Memory > n.Memory {
-				t.Fatalf("%s of %d bytes has %d", n.Name, n.Memory, own.Memory)
-			}
-		}
-		for _, el := range q.net.Elements {
-			n, ok := at[p.Elements[el.Name]]
-			switch {
-			case !ok:
-				t.Fatalf("%s is on no node", el.Name)
-			case el.Node != "" && n.Name != el.Node, el.Location != "" && n.Location != el.Location:
-				t.Fatalf("%s is pinned to %q %q and on %s", el.Name, el.Node, el.Location, n.Name)
-			}
-		}
-		capacity := map[Direction]model.Bandwidth{}
-		joined := map[Direction]bool{}
-		for _, l := range q.sub.Links {
-			for _, d := range []Direction{{l.A, l.B}, {l.B, l.A}} {
-				joined[d] = true
-				if l.Bandwidth == 0 || capacity[d] == unlimited {
-					capacity[d] = unlimited
-				} else {
-					capacity[d] += l.Bandwidth
-				}
-			}
-		}
-		for d, bw := range u.Links {
-			if len(q.sub.Links) > 0 && (!joined[d] || bw > capacity[d]) {
-				t.Fatalf("%v of %d bit/s carries %d", d, capacity[d], bw)
-			}
-		}
-		for _, l := range q.net.Links {
-			a, b := p.Elements[l.Ends[0].Element], p.Elements[l.Ends[1].Element]
-			paths := p.Links[l.Name]
-			if a == b {
-				if paths != nil {
-					t.Fatalf("%s is within %s and has paths %v", l.Name, a, paths)
-				}
-				continue
-			}
-			if len(paths) != 1 || paths[0].Nodes[0] != a || paths[0].Nodes[len(paths[0].Nodes)-1] != b {
-				t.Fatalf("%s from %s to %s has paths %v", l.Name, a, b, paths)
-			}
-			for _, n := range paths[0].Nodes {
-				if mtu := cmp.Or(l.MTU, model.DefaultMTU) + model.TunnelOverhead; at[n].MTU != 0 && at[n].MTU < mtu {
-					t.Fatalf("%s goes through %s, whose MTU is %d", l.Name, n, at[n].MTU)
-				}
-			}
+		if distinct {
+			apart++
 		}
 	})
-	if fitted < 10 {
-		t.Errorf("only %d random networks fitted; the property was hardly tried", fitted)
+	if fitted < 10 || apart < 1 {
+		t.Errorf("only %d random networks fitted, %d of them on nodes of their own; the property was hardly tried",
+			fitted, apart)
 	}
+}
+
+func FuzzCapacitiesAndPins(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { capacitiesAndPins(t) }))
+}
+
+// capacitiesAndPins tells whether a random network fitted, and whether each of its elements was to be on a node of its
+// own.
+func capacitiesAndPins(t *rapid.T) (fitted, distinct bool) {
+	q := drawQuestion(t)
+	p, err := q.answer()
+	if err != nil {
+		return false, false
+	}
+	u := UsageOf([]model.Record{{Network: document(q.net), Assigned: model.Assigned{Placement: p}}})
+	at := map[string]model.SubstrateNode{}
+	for _, n := range q.sub.Nodes {
+		at[n.Name] = n
+		own := u.Nodes[n.Name]
+		if own.CPU > 0 && own.CPU+q.used.Nodes[n.Name].CPU > n.CPU {
+			t.Fatalf("%s of %d has %d for others and %d for us", n.Name, n.CPU, q.used.Nodes[n.Name].CPU, own.CPU)
+		}
+		if own.Memory > n.Memory {
+			t.Fatalf("%s of %d bytes has %d", n.Name, n.Memory, own.Memory)
+		}
+	}
+	for _, el := range q.net.Elements {
+		n, ok := at[p.Elements[el.Name]]
+		switch {
+		case !ok:
+			t.Fatalf("%s is on no node", el.Name)
+		case el.Node != "" && n.Name != el.Node, el.Location != "" && n.Location != el.Location:
+			t.Fatalf("%s is pinned to %q %q and on %s", el.Name, el.Node, el.Location, n.Name)
+		}
+	}
+	capacity := map[Direction]model.Bandwidth{}
+	joined := map[Direction]bool{}
+	for _, l := range q.sub.Links {
+		for _, d := range []Direction{{l.A, l.B}, {l.B, l.A}} {
+			joined[d] = true
+			if l.Bandwidth == 0 || capacity[d] == unlimited {
+				capacity[d] = unlimited
+			} else {
+				capacity[d] += l.Bandwidth
+			}
+		}
+	}
+	for d, bw := range u.Links {
+		if len(q.sub.Links) > 0 && (!joined[d] || bw > capacity[d]) {
+			t.Fatalf("%v of %d bit/s carries %d", d, capacity[d], bw)
+		}
+	}
+	for _, l := range q.net.Links {
+		a, b := p.Elements[l.Ends[0].Element], p.Elements[l.Ends[1].Element]
+		paths := p.Links[l.Name]
+		if a == b {
+			if paths != nil {
+				t.Fatalf("%s is within %s and has paths %v", l.Name, a, paths)
+			}
+			continue
+		}
+		if len(paths) != 1 || paths[0].Nodes[0] != a || paths[0].Nodes[len(paths[0].Nodes)-1] != b {
+			t.Fatalf("%s from %s to %s has paths %v", l.Name, a, b, paths)
+		}
+		for _, n := range paths[0].Nodes {
+			if mtu := cmp.Or(l.MTU, model.DefaultMTU) + model.TunnelOverhead; at[n].MTU != 0 && at[n].MTU < mtu {
+				t.Fatalf("%s goes through %s, whose MTU is %d", l.Name, n, at[n].MTU)
+			}
+		}
+	}
+	on, in := map[string]int{}, map[string]int{}
+	for _, n := range p.Elements {
+		on[n]++
+		in[at[n].Location]++
+	}
+	locations := map[string]bool{}
+	for _, n := range q.sub.Nodes {
+		locations[n.Location] = true
+	}
+	for n, elements := range on {
+		if q.net.Placing.Distinct && elements > 1 {
+			t.Fatalf("%s has %d elements that are to be on nodes of their own", n, elements)
+		}
+	}
+	for l, elements := range in {
+		if most := (len(q.net.Elements) + len(locations) - 1) / len(locations); q.net.Placing.Spread != "" &&
+			elements > most {
+			t.Fatalf("%s has %d of %d elements that are to be spread over %d locations", l, elements,
+				len(q.net.Elements), len(locations))
+		}
+	}
+	return true, q.net.Placing.Distinct && len(on) > 1
 }
 
 func TestPropertySameQuestionSameAnswer(t *testing.T) {

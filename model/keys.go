@@ -156,6 +156,25 @@ func newWord[T any, V interface {
 	return k
 }
 
+// newFlag makes a key that is true or false, and false where nothing is said.
+func newFlag[T any](name string, of func(*T) *bool, a about[string]) Key[T] {
+	return Key[T]{Name: name, Example: a.example, Meaning: a.meaning, Type: reflect.TypeFor[bool](),
+		Parse: func(t *T, text string) error {
+			if text != "true" && text != "false" {
+				return fmt.Errorf("it takes true or false")
+			}
+			*of(t) = text == "true"
+			return nil
+		},
+		Text:  func(t *T) string { return strconv.FormatBool(*of(t)) },
+		Copy:  func(to, from *T) { *of(to) = *of(from) },
+		Clear: func(t *T) { *of(t) = false },
+		Zero:  func(t *T) bool { return !*of(t) },
+		Same:  func(x, y *T) bool { return *of(x) == *of(y) },
+		fill:  func(*T) {},
+		Check: func(*T) string { return "" }}
+}
+
 func parseWord[T ~string](s string) (T, error) { return T(s), nil }
 
 func parseCount(s string) (int, error) {

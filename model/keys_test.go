@@ -12,6 +12,7 @@ import (
 func TestKeys(t *testing.T) {
 	checkList(t, "element", Amounts{}.Keys())
 	checkList(t, "slice", Slice{}.Keys())
+	checkList(t, "placement", Placing{}.Keys())
 	checkList(t, "link", Link{}.Keys())
 	checkList(t, "network settings", networkSettings)
 	checkList(t, "element settings", ownSettings)

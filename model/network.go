@@ -30,6 +30,8 @@ type Network struct {
 	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.
 	Pools []netip.Prefix `json:"pools,omitempty"`
 	Slice Slice          `json:"slice,omitzero"`
+	// Placing is how its elements are placed; what is placed already stays.
+	Placing Placing `json:"placement,omitzero"`
 	// Attack is what is done to elements that attack; tell when empty.
 	Attack   AttackPolicy  `json:"attack,omitempty"`
 	Elements []Element     `json:"elements,omitempty"`

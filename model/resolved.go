@@ -11,6 +11,7 @@ import (
 type Resolved struct {
 	Name     string
 	Slice    Slice
+	Placing  Placing
 	Attack   AttackPolicy
 	Elements []ResolvedElement
 	Links    []Link

@@ -26,7 +26,8 @@ type Assignment struct {
 // What can be set, in the order in which people are told of it. It is everything that a file says of a network, an
 // element or a link by a single value, except for what makes it what it is.
 var (
-	networkSettings = append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
+	networkSettings = append(append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
+		within(func(n *Network) *Placing { return &n.Placing }, placingKeys)...),
 		word("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }),
 		word("owner", "alice", func(n *Network) *string { return &n.Owner }))
 	elementSettings = append(ownSettings, timerSettings()...)

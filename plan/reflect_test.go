@@ -140,7 +140,7 @@ func TestEveryFieldIsTold(t *testing.T) {
 		default:
 			told := changes[0].Format()
 			value := "2"
-			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector", "unnumbered"}, last) {
+			if slices.Contains([]string{"trunk", "unannounced", "off", "reflector", "unnumbered", "distinct"}, last) {
 				value = "unset"
 			}
 			if last == "deny" { // one of the words of a rule

@@ -92,6 +92,8 @@ func (ps *problems) checkNetwork() {
 	}
 	model.CheckKeys(model.Slice{}.Keys(), &n.Slice,
 		func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
+	model.CheckKeys(model.Placing{}.Keys(), &n.Placing,
+		func(key, problem string) { ps.network("placement/"+key, "placement: %s", problem) })
 	if n.Slice.Mode == model.Strict {
 		ps.checkStrict()
 	}

@@ -57,7 +57,7 @@ type resolver struct {
 // unresolved contains what the document says; the resolver fills in the rest. It shares nothing with the document that
 // the resolver writes to.
 func unresolved(net model.Network) model.Resolved {
-	out := model.Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
+	out := model.Resolved{Name: net.Name, Slice: net.Slice, Placing: net.Placing, Attack: net.Attack, Links: net.Links,
 		Elements: make([]model.ResolvedElement, len(net.Elements)), Edges: make([]model.ResolvedEdge, len(net.Edges))}
 	for i := range net.Elements {
 		interfaces := make([]model.ResolvedInterface, len(net.Elements[i].Interfaces))

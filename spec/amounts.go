@@ -13,6 +13,9 @@ func (b *builder) checkZeros() {
 	if s := b.form.Slice; s != nil {
 		checkNothings(b, whole, []string{"slice"}, "slice", &s.Said, &form.Said[model.Slice]{}, "")
 	}
+	if p := b.form.Placement; p != nil {
+		checkNothings(b, whole, []string{"placement"}, "placement", &p.Said, &form.Said[model.Placing]{}, "")
+	}
 	var none form.Said[model.Amounts]
 	checkNothings(b, whole, []string{"defaults", "routers"}, "defaults: routers", &d.Routers.Said, &none, "")
 	checkNothings(b, whole, []string{"defaults", "hosts"}, "defaults: hosts", &d.Hosts.Said, &none, "")

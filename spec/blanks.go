@@ -130,6 +130,11 @@ func (b *builder) unknown() *resolve.Unknown {
 			u.Add(model.AboutNetwork, 0, "slice/"+k.Name)
 		}
 	}
+	for _, k := range (model.Placing{}).Keys() {
+		if bl.has("placement", k.Name) {
+			u.Add(model.AboutNetwork, 0, "placement/"+k.Name)
+		}
+	}
 	for i, at := range b.faultsAt {
 		if bl.has("faults", at, "at") {
 			u.Add(model.AboutNetwork, 0, resolve.FaultKey(i, "at"))

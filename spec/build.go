@@ -42,6 +42,9 @@ func (b *builder) network() model.Network {
 	if f.Slice != nil {
 		b.net.Slice = f.Slice.Said.Value
 	}
+	if f.Placement != nil {
+		b.net.Placing = f.Placement.Said.Value
+	}
 	b.net.Attack = deref(f.Policy).Attack
 	b.short = map[int]form.Prefixes{}
 	b.expandLinks()

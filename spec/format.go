@@ -105,6 +105,11 @@ func (f *formatter) slice(doc *yamlNode) {
 	if n.kind == yamlMapping {
 		doc.put("slice", n)
 	}
+	var placement yamlNode
+	putSaid(&placement, &f.net.Placing, &model.Placing{})
+	if placement.kind == yamlMapping {
+		doc.put("placement", placement)
+	}
 }
 
 // putSaid writes the keys of a list whose values differ from what was said already.

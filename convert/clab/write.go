@@ -409,7 +409,8 @@ func (w *writer) rest() {
 		w.note("edge %s is not carried over", e.Name)
 	}
 	w.lacks("the network", []word{{"owner", w.net.Owner != ""}, {"slice", w.net.Slice != model.Slice{}},
-		{"attack", w.net.Attack != ""}, {"expect", len(w.net.Expect) > 0}, {"faults", len(w.net.Faults) > 0}})
+		{"placement", w.net.Placing != model.Placing{}}, {"attack", w.net.Attack != ""},
+		{"expect", len(w.net.Expect) > 0}, {"faults", len(w.net.Faults) > 0}})
 }
 
 // elementRest notes of an element what a topology has no words for.

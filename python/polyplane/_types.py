@@ -600,6 +600,7 @@ class Network(TypedDict, total=False):
     links: list["Link"]
     name: Required[str]
     owner: str
+    placement: "Placing"
     pools: list[str]
     slice: "Slice"
     title: str
@@ -702,6 +703,12 @@ class OwnFile(TypedDict, total=False):
 class Placement(TypedDict, total=False):
     elements: dict[str, str]
     links: dict[str, list["LinkPath"]]
+
+
+class Placing(TypedDict, total=False):
+    distinct: bool
+    policy: str
+    spread: str
 
 
 class PolicyRequest(TypedDict, total=False):

@@ -23,6 +23,8 @@ type Network struct {
 	Pools Prefixes `yaml:"pools"`
 	// The network's share of the substrate.
 	Slice *Slice `yaml:"slice"`
+	// How its elements are placed on the nodes. What is placed already stays where it is.
+	Placement *Placement `yaml:"placement"`
 	// What is done to elements that do what they should not.
 	Policy *Policy `yaml:"policy"`
 	// What routers, hosts, switches and links have unless they say otherwise.
@@ -477,6 +479,11 @@ type Internet struct {
 	// Whether a router at the edge tells its neighbours of the default route, by whatever it speaks; true when left
 	// out.
 	Announce *bool `yaml:"announce"`
+}
+
+// Placement is how a network's elements are placed on the nodes.
+type Placement struct {
+	Said Said[model.Placing] `yaml:",inline"`
 }
 
 // Slice is the network's share of the substrate.

@@ -46,6 +46,7 @@ var sections = []struct {
 	{"A mirror", reflect.TypeFor[form.Mirror]()},
 	{"A fault", reflect.TypeFor[form.Fault]()},
 	{"An edge's `internet`", reflect.TypeFor[form.Internet]()},
+	{"A placement", reflect.TypeFor[form.Placement]()},
 	{"A slice", reflect.TypeFor[form.Slice]()},
 	{"A policy", reflect.TypeFor[form.Policy]()},
 }
