@@ -217,6 +217,8 @@ func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 	}
 }
 
+// writeEvidence writes what was sampled at an element's ports as one capture, in time's order. The file takes the place
+// of an earlier one at once, so that nobody reads half of it.
 func writeEvidence(path string, e watched, r recent) (err error) {
 	type frame struct {
 		at   time.Time

@@ -29,6 +29,8 @@ func (a *Agent) follow(ctx context.Context) error {
 	}
 }
 
+// followOnce tells the manager who this node is, and follows its desired state until the connection ends. It may be
+// another manager than before, or one that lost what it was told, so the last report is sent again.
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	if err := a.register(ctx, true); err != nil {
 		return err

@@ -107,6 +107,7 @@ func (a *Agent) renew(ctx context.Context) error {
 	}
 }
 
+// renewOnce has the manager certify a new key. The key never leaves this machine.
 func (a *Agent) renewOnce(ctx context.Context) error {
 	key, err := trust.NewKey()
 	if err != nil {

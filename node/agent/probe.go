@@ -93,6 +93,7 @@ func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc
 	return model.ProbesResult{Results: results}
 }
 
+// newProber opens sockets for an element's probes, in the families that they need. An element may have no other one.
 func newProber(from model.ID, flights []*flight, enter enterFunc) (*prober, error) {
 	p := &prober{conns: map[bool]*net.UDPConn{}, waiting: map[[nonceLen]byte]*flight{}, left: len(flights),
 		done: make(chan struct{})}
@@ -191,6 +192,8 @@ func plain(err error) error {
 	return err
 }
 
+// read takes answers until the socket is closed. One that is not from the address that was asked, or comes after the
+// first, does not count. Whoever answers in another's place is told: two elements may have the same address.
 func (p *prober) read(c *net.UDPConn) {
 	buf := make([]byte, 2048)
 	for {

@@ -90,6 +90,7 @@ func (r *reporter) run(ctx context.Context) error {
 	}
 }
 
+// deliver sends the latest report with all events. What came meanwhile stays for the next one.
 func (r *reporter) deliver(ctx context.Context) error {
 	r.mu.Lock()
 	report := r.latest

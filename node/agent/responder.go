@@ -154,6 +154,7 @@ func (r *responders) open(request model.RespondersRequest) model.RespondersResul
 	return result
 }
 
+// openOne has one element answer with a secret for so long.
 func (r *responders) openOne(what model.Responder, life time.Duration) error {
 	if len(what.ID.String())+len(what.Secret) > maxAnswer {
 		return fmt.Errorf("the names and the secret are longer than %d bytes", maxAnswer)

@@ -38,6 +38,7 @@ func (m *meter) read() (float64, model.Bytes) {
 	return m.cores, m.memory()
 }
 
+// cpu reads control groups v1, where the machine has them, or v2 (cgroups(7)).
 func (m *meter) cpu() (time.Duration, bool) {
 	if n, ok := readNumber(filepath.Join("/sys/fs/cgroup/cpuacct", m.cgroup, "cpuacct.usage")); ok {
 		return time.Duration(n), true

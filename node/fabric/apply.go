@@ -41,15 +41,15 @@ type pass struct {
 	waiting []func() error
 }
 
-// want is what the tables are to say about one port.
+// want is what the tables are to say about one port. The fields from index on are words of pipeline.Port.
 type want struct {
 	port  *Port
 	slot  uint32
 	known bool // the port had this slot and this device before
 	// turned tells that Down has changed.
 	turned bool
-	index  uint32
-	flags  uint32
+	index  uint32 // 0: its device is not there
+	flags  uint32 // queues, meters and hooks add theirs to what resolve found
 	mac    uint64
 	loss   uint32
 	link   pipeline.Link
@@ -68,6 +68,8 @@ func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	return p.report
 }
 
+// run looks at the kernel once, and then takes the steps. A tunnel device that cannot be made stops none of them, since
+// links within the node do without it; that is told in the end.
 func (p *pass) run(ctx context.Context) error {
 	if p.pipe == nil {
 		return errClosed

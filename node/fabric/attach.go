@@ -231,6 +231,8 @@ func (p *pass) attachEdges() error {
 	return p.detachEdges(p.kernel, p.edges)
 }
 
+// attachEdge has a device's frames come to the programs. The device is set promiscuous: the frames are for the
+// elements' MAC addresses, which it does not have, so a real one would not even receive them.
 func (p *pass) attachEdge(name string) error {
 	d := p.kernel.devices[p.kernel.names[name]]
 	var b linux.Batch
@@ -277,6 +279,7 @@ func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
+// detachEdge takes our filter off a device. Its clsact goes only if nobody else's filter is in it, in either direction.
 func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
 	found, others, err := f.netlink.Filters(at)
 	if err != nil {

@@ -372,6 +372,8 @@ func (f *Fabric) lost(c *capture) uint64 {
 	return n
 }
 
+// frame writes one frame with what the file's format has beside it: its direction, its length on the wire, and how many
+// frames were lost before it.
 func (f *Fabric) frame(w *pcapgo.NgWriter, c *capture, record []byte) error {
 	head, data := headOf(record), record[copyBytes:]
 	length := int(head.Length)

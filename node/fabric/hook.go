@@ -175,6 +175,9 @@ func (p *pass) hookWires() error {
 	return nil
 }
 
+// hookWire makes a device ready for the program, attaches it, and notes what the program must know of the device. A
+// real one must leave VLAN tags in the frames: a program in the driver's hook does not see those that hardware took
+// off.
 func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 	index := uint32(d.index)
 	if d.kind != "veth" {

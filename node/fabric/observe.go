@@ -68,6 +68,7 @@ func (f *Fabric) look() (kernel, error) {
 	return k, nil
 }
 
+// dumpLinks reads all devices of the node's namespace at once: to ask for each port would be thousands of system calls.
 func (f *Fabric) dumpLinks() (map[int]device, error) {
 	devices := make(map[int]device, len(f.slots)+8)
 	err := f.netlink.Links(skipStats, func(payload []byte) {

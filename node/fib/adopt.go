@@ -88,6 +88,8 @@ func (s *survey) claim(unit uint32, units int) error {
 	return nil
 }
 
+// nextHops reads which next hops there are, and the groups' members. The words do not say whose a next hop was: all
+// count as the found slice's, and stay until Forget, since tables that are not replaced yet lead to them.
 func (s *survey) nextHops() error {
 	p := s.pool
 	last := 0
@@ -138,6 +140,7 @@ func (s *survey) hop(id uint32) error {
 	return nil
 }
 
+// table reads a table's word and walks what is below it.
 func (s *survey) table(index int, f Family) error {
 	p, word := s.pool, s.pool.tables[index]
 	t := &Table{pool: p, slice: p.found.slice, family: f, index: index, seen: true, generation: uint8(word >> 56)}
@@ -167,6 +170,7 @@ func (s *survey) table(index int, f Family) error {
 	return err
 }
 
+// block checks sorted ranges. Their order matters most: a reader's search relies on it, and would answer wrongly.
 func (s *survey) block(f Family, unit uint32, order int) error {
 	if err := s.claim(unit, smallUnits(f, order)); err != nil {
 		return err
@@ -190,6 +194,8 @@ func (s *survey) block(f Family, unit uint32, order int) error {
 	return nil
 }
 
+// node walks a trie. A child lies deeper than its node, and nothing is claimed twice: so damaged words, even a circle
+// of them, end the walk with an error.
 func (s *survey) node(f Family, unit uint32, depth int) error {
 	if err := s.claim(unit, nodeUnits(depth)); err != nil {
 		return err
@@ -223,6 +229,8 @@ func (s *survey) entry(e uint32, longest int) error {
 	return s.hop(e & idMask)
 }
 
+// freeTheRest gives the allocator what nothing leads to. Each run ends with its chunk: chunks are pieces of memory
+// apart.
 func (s *survey) freeTheRest() {
 	b := &s.pool.buddy
 	for range len(s.used) / chunkUnits {

@@ -187,6 +187,8 @@ func (h NextHop) check() error {
 	return nil
 }
 
+// checkMembers checks a group. Weights are as the kernel's next-hop objects have them (struct nexthop_grp of
+// linux/nexthop.h: 16 bits, less one). A reader does not follow groups in groups.
 func (s *Slice) checkMembers(members []Member) error {
 	if len(members) == 0 || len(members) > MaxMembers {
 		return fmt.Errorf("a group of %d next hops: 1 to %d are possible", len(members), MaxMembers)
@@ -216,6 +218,8 @@ func (s *Slice) owns(id ID, held bool) error {
 	return nil
 }
 
+// newHop finds a free number for a next hop of a slice. Its words stay as they are: with the version of the one before,
+// which the next change raises, so that a reader never takes words of both for one next hop.
 func (p *Pool) newHop(s *Slice) (ID, error) {
 	if q := s.quota.NextHops; q > 0 && s.usage.NextHops >= q {
 		return 0, fmt.Errorf("%w: %w",
@@ -277,6 +281,8 @@ func (p *Pool) unref(id ID) {
 	}
 }
 
+// writeHop is the one place where a next hop's words change. The same version in all three tells readers that they
+// belong together.
 func (p *Pool) writeHop(id ID, h NextHop) {
 	p.hops[id].version++
 	version := uint64(p.hops[id].version) << 48
@@ -302,6 +308,9 @@ func macOf(b uint64) (m MAC) {
 
 func groupUnits(order int) int { return max(1, 1<<order/unitWords) }
 
+// writeGroup gives a group its members. The buckets are written anew beside the old ones, and then one store leads
+// there: readers see the old group or the new one. deal leaves as many buckets as it can with their old members, since
+// with another next hop a flow's packets may overtake each other (RFC 2992).
 func (p *Pool) writeGroup(id ID, members []Member) error {
 	h := &p.hops[id]
 	counts, order := shares(members)

@@ -42,6 +42,7 @@ func (t *Table) Lookup(a netip.Addr) (hop ID, length int) {
 	return t.pool.lookup(t.cell.Load(), t.family, bits)
 }
 
+// lookup is the search that doc.go describes; the C of the eBPF programs (fib.h) is the same.
 func (p *Pool) lookup(cell *uint64, f Family, a address) (ID, int) {
 	for range attempts {
 		table := atomic.LoadUint64(cell)

@@ -17,6 +17,7 @@ type rib struct {
 	seed    uint64    // so that nobody can choose routes that collide
 }
 
+// route is a prefix and its next hop; 0 for none.
 type route struct {
 	addr   address
 	length int
@@ -34,7 +35,8 @@ func newRIB(f Family) rib {
 
 func (r *rib) slots() int { return len(r.words) / r.width }
 
-// start is where the search for a prefix begins.
+// start is where the search for a prefix begins. The multipliers are those of SplitMix64 (Steele, Lea and Flood, 2014),
+// whose products have well-mixed upper bits; these choose the slot.
 func (r *rib) start(a address, length int) int {
 	h := a.hi ^ uint64(length)*0x9e3779b97f4a7c15 ^ r.seed
 	if r.width == 3 {
@@ -124,6 +126,8 @@ func (r *rib) set(e route) (old ID) {
 	return old
 }
 
+// remove leaves no mark where a prefix was: routes that come and go would fill the hash with marks (Knuth, The Art of
+// Computer Programming 3, 6.4, algorithm R).
 func (r *rib) remove(e route) (old ID) {
 	if r.n == 0 {
 		return 0

@@ -119,6 +119,7 @@ type groups struct {
 	set    []group // by hand
 }
 
+// group is an address that one can remove again by itself: no socket has joined it.
 type group struct {
 	device  string
 	address []byte

@@ -27,6 +27,7 @@ type route struct {
 	kernel  bool
 }
 
+// dumpRoutes reads the routes of a family, without those that the kernel has only remembered (cloned).
 func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 	var b linux.Batch
 	b.Request(unix.RTM_GETROUTE, 0)

@@ -139,6 +139,7 @@ func (w *Watcher[ID]) look(id ID, e Element) {
 	}
 }
 
+// lookInto looks at one table after another. One that cannot be read does not keep it from the others.
 func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	var errs []error
 	// Multicast addresses come first. Reading the forwarding entries has to skip them, and with many of them that takes

@@ -40,6 +40,7 @@ type nextHops struct {
 	hosts      [2][]*neighbour // those that may be hosts, by address
 }
 
+// neighbourKey is what neighbours are told apart by. The same address may be on several links, as link-local ones are.
 type neighbourKey struct {
 	address address
 	index   int32

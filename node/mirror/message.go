@@ -248,6 +248,7 @@ type objectMessage struct {
 	grouped   bool
 }
 
+// objectMember is one of a group: an object's ID, and its weight from 1 on.
 type objectMember struct{ id, weight uint32 }
 
 func (o *objectMessage) parse(p []byte) bool {

@@ -155,6 +155,8 @@ func (v *View) wayOf(r *route) uint32 {
 
 func (v *View) refWay(n uint32) { v.ways[n].refs++ }
 
+// unrefWay is called when a route lets go of a way. A way of no route is forgotten at once: its number and its place in
+// the links' sets are free for others.
 func (v *View) unrefWay(n uint32) {
 	w := &v.ways[n]
 	if w.refs--; w.refs > 0 {

@@ -171,6 +171,8 @@ func (d *Driver) isNews(results []control.Result) bool {
 	})
 }
 
+// prepare is done once, before the first element is touched: an earlier agent's commands may still be at work on
+// containers. They end by themselves, and are waited for beside the loop.
 func (d *Driver) prepare(ctx context.Context) error {
 	if d.prepared {
 		return nil

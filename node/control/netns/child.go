@@ -57,6 +57,8 @@ func ChildMain() {
 	os.Exit(0)
 }
 
+// childWork makes namespaces, as many as are asked for, until its standard input ends, and hands each over by its
+// descriptor (unix(7), SCM_RIGHTS). Its thread is in the one made last, which nobody minds.
 func childWork() error {
 	runtime.LockOSThread()
 	if err := limitUsers(); err != nil {

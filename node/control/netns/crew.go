@@ -156,6 +156,7 @@ func (h *hand) take() {
 	h.slow.Reset(slowAfter)
 }
 
+// handKey is where a context has the hand that its work uses.
 type handKey struct{}
 
 // withHand tells work, by its context, whose hand it uses.

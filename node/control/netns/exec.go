@@ -94,6 +94,8 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 	return shellID(id), sync.OnceFunc(func() { d.letGo(id, e) }), nil
 }
 
+// letGo is called when a command of exec has ended. With the last one the shell container goes, unless somebody left
+// something running in it.
 func (d *Driver) letGo(id model.ID, e *element) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -433,6 +435,7 @@ type tail struct {
 	at   int64
 }
 
+// copy writes what is new since the last call.
 func (t *tail) copy(w io.Writer) error {
 	f, err := t.open()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -134,6 +134,9 @@ func (d *Driver) ensureRoot(job *control.Job) error {
 	return nil
 }
 
+// mountImage mounts an overlay: the image below, which all elements of it share, and the element's own files above. The
+// image's files belong to the numbers in the image. A mapped mount (mount_setattr(2), MOUNT_ATTR_IDMAP) shows them as
+// those of the network's users, without a copy.
 func (d *Driver) mountImage(job *control.Job, about *images.About, root string) error {
 	base := int(model.UIDBase(job.Index))
 	upper, work := d.upper(job.ID), filepath.Join(d.dirs.Files(job.ID), workName)

@@ -32,11 +32,13 @@ type inside struct {
 	neighbours map[neighbourKey]presentNeighbour
 }
 
+// addressKey is an address with its prefix's length: the kernel has one of them once on a device.
 type addressKey struct {
 	index  int
 	prefix netip.Prefix
 }
 
+// presentAddress is what the kernel says of one (rtnetlink(7)).
 type presentAddress struct {
 	protocol  uint8        // IFA_PROTO
 	flags     uint32       // IFA_F_*
@@ -47,6 +49,7 @@ type presentAddress struct {
 
 func (a *presentAddress) ours() bool { return a.protocol == ownProtocol }
 
+// presentRoute is a route of this driver's, by its protocol number.
 type presentRoute struct {
 	to     netip.Prefix
 	labels []int // that packets get
@@ -56,6 +59,7 @@ type presentRoute struct {
 	hops   []hop
 }
 
+// hop is where a route leads; via is invalid where that is on the link itself.
 type hop struct {
 	via   netip.Addr
 	index int
@@ -154,6 +158,7 @@ func rtMsg(family, length, protocol, scope, kind uint8) []byte {
 	return []byte{family, length, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0}
 }
 
+// readRoutes reads the routes of a protocol: this driver's whole, and of the kernel's own which there are.
 func (in *inside) readRoutes(c *linux.Rtnetlink, family, protocol uint8) error {
 	if protocol == unix.RTPROT_KERNEL && in.kernel == nil {
 		in.kernel = make(map[kernelRoute]bool, 16)

@@ -150,6 +150,7 @@ func parseLabel(p []byte) (l presentLabel) {
 	return l
 }
 
+// planLabels makes the routes of labels as wanted. Those that go are removed first, since a label has one route.
 func (in *inside) planLabels(r *repair, w *want) {
 	there := make([]bool, len(w.labels))
 	wanted := make(map[int]int, len(w.labels)) // each label is there once

@@ -39,6 +39,7 @@ type roll struct {
 	hosts   func() map[int]string // the lines, by the space of who knows them
 }
 
+// newRoll makes the lines only when the first element needs them: with thousands of names that takes time and memory.
 func newRoll(names []model.NamedAddresses, outside bool) *roll {
 	r := &roll{names: names, outside: outside, spaces: map[string]int{}}
 	for i := range names {

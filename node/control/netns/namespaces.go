@@ -85,6 +85,8 @@ func (d *Driver) makeMissing(ctx context.Context, missing []*work, ready chan<- 
 	}
 }
 
+// makeNetwork makes the missing namespaces of one network, as far as its part of this portion goes; the others come
+// with later ones. Each element goes on as soon as its namespace is there.
 func (d *Driver) makeNetwork(ctx context.Context, p *portion, network string, works []*work, ready chan<- *work) error {
 	if err := ctx.Err(); err != nil {
 		return err

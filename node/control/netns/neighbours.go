@@ -26,6 +26,7 @@ type neighbourKey struct {
 	to    netip.Addr
 }
 
+// presentNeighbour is what the kernel says of one (struct ndmsg of linux/neighbour.h).
 type presentNeighbour struct {
 	state    uint16
 	learnt   bool // NTF_EXT_LEARNED

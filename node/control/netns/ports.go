@@ -85,6 +85,7 @@ type nodeRepair struct {
 	owners []nodeStep
 }
 
+// nodeStep says for whom a request is, and what it does: "make port lab/r1:eth0 (device …)".
 type nodeStep struct {
 	w     *work
 	doing string
@@ -131,6 +132,7 @@ func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link
 	}
 }
 
+// planPort makes a port, or puts it right where it differs. A device that has the port's name and is not it goes first.
 func (r *nodeRepair) planPort(w *work, i int, there port.Ports, names map[string]*port.Link) {
 	ifc := &w.want.interfaces[i]
 	l := there[ifc.Key]

@@ -110,6 +110,8 @@ func (d *Driver) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
+// lookAtAll looks whether the software of those elements that are starting has come up, and with settled at all others
+// as well. It returns whether something differs from before, and how many are starting.
 func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 	d.mu.Lock()
 	ids := make([]model.ID, 0, len(d.elements))

@@ -22,6 +22,7 @@ type repair struct {
 	steps []step // one a request
 }
 
+// step is what one request does.
 type step struct {
 	doing string // "add address 10.0.0.1/24 to eth0"
 	// done is what the step does, for events. If several steps belong together, one tells it and the others leave it
@@ -94,6 +95,8 @@ func (in *inside) planLoopback(r *repair, w *want) {
 	}
 }
 
+// planDevice puts an element's end of a link right. It is taken up last, and its addresses follow: routes that software
+// learns by a device with a wrong MTU or MAC address would be wrong as well.
 func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp bool) {
 	l := in.links[ifc.Pair.Name]
 	if l == nil {
@@ -176,6 +179,8 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 	r.Attr(unix.IFA_ADDRESS, a.AsSlice())
 }
 
+// planAddresses adds the wanted addresses and removes those that bear this driver's mark (IFA_PROTO). Others are the
+// element's own.
 func (in *inside) planAddresses(r *repair, device string, index int, wanted []netip.Prefix) {
 	for key, a := range in.addresses {
 		if a.ours() && key.index == index && !slices.Contains(wanted, key.prefix) {
@@ -195,6 +200,9 @@ func (in *inside) planAddresses(r *repair, device string, index int, wanted []ne
 	}
 }
 
+// addressRequest says an address as ip(8) does: its scope follows from its kind, and an IPv4 subnet of more than two
+// addresses has its last one as broadcast (RFC 3021: those of /31 have none). IPv6 addresses are good at once: the
+// platform itself gives them, so duplicates need not be looked for.
 func addressRequest(r *repair, index int, p netip.Prefix, add bool) {
 	a := p.Addr()
 	family, scope, flags := uint8(unix.AF_INET), uint8(unix.RT_SCOPE_UNIVERSE), uint8(0)
@@ -218,6 +226,8 @@ func addressRequest(r *repair, index int, p netip.Prefix, add bool) {
 	}
 }
 
+// planRoutes adds the wanted routes and removes others of this driver's. Those of routing software and of people bear
+// other protocol numbers, and are not seen here.
 func (in *inside) planRoutes(r *repair, w *want) {
 	there := make([]bool, len(w.routes))
 	wanted := make(map[netip.Prefix][]int, len(w.routes))
@@ -249,6 +259,7 @@ func (in *inside) planRoutes(r *repair, w *want) {
 	}
 }
 
+// addRoute asks for a route, with one next hop, or with several as struct rtnexthop says them.
 func (in *inside) addRoute(r *repair, w *wantRoute) {
 	family, scope := uint8(unix.AF_INET), uint8(unix.RT_SCOPE_UNIVERSE)
 	if w.to.Addr().Is6() {

@@ -92,6 +92,7 @@ func joinErrors(errs []error) error {
 	return &manyErrors{errs}
 }
 
+// manyErrors says the first three of them: all addresses of a device that is gone fail alike.
 type manyErrors struct{ errs []error }
 
 func (m *manyErrors) Error() string {

@@ -42,6 +42,7 @@ func withRuncTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
+// tooLongError is why a runc command was ended that hung while the processors had time for it.
 type tooLongError struct{}
 
 func (tooLongError) Error() string { return "it took too long" }

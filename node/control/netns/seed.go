@@ -38,6 +38,7 @@ type seeds struct {
 
 func (d *Driver) seedsPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "seeds.json") }
 
+// readSeeds reads what an element was given; nothing when it was never started.
 func (d *Driver) readSeeds(id model.ID) (seeds, error) {
 	s := seeds{Files: map[string]string{}}
 	data, err := os.ReadFile(d.seedsPath(id))

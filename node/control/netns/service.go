@@ -49,6 +49,7 @@ func (d *Driver) trimLog(id model.ID) {
 	}
 }
 
+// cutLog keeps a log's end in a second file, and empties the log itself: who writes it goes on with the same file.
 func cutLog(path string, size int64) error {
 	from, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -27,6 +27,8 @@ var sysctlsOf = map[model.Kind]func() []setting{
 	model.Switch: sync.OnceValue(switchSysctls),
 }
 
+// stackSysctls are the settings of routers and hosts, which differ in whether they forward
+// (Documentation/networking/ip-sysctl.rst of the kernel says what each is).
 func stackSysctls(forwarding string) []setting {
 	s := []setting{
 		{"ipv4/ip_forward", forwarding}, // first: it resets others

@@ -49,6 +49,7 @@ type treeBegun struct {
 	Files []string `json:"files"`
 }
 
+// treeMark is a file as it was given. By size and time it is seen that nobody has edited it, without reading it.
 type treeMark struct {
 	Sum  string      `json:"sum"` // of the content; empty where it is not known after an interruption
 	Size int64       `json:"size"`

@@ -68,6 +68,7 @@ func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles
 	return d.noteTrees(id, p)
 }
 
+// carryOut removes and writes a tree's files. What an interruption left half written goes first.
 func (t *planted) carryOut(ctx context.Context, f *elementFiles, at time.Time) error {
 	for _, below := range t.left {
 		half := rel(t.full(below)) + model.SuffixBeingWritten

@@ -37,6 +37,8 @@ func (d *Driver) Usage(context.Context) map[model.ID]control.Usage {
 	return all
 }
 
+// usageOf reads a container's control groups. Of each figure the files of v1 and v2 are tried, since a machine may have
+// either, or both side by side (Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of the kernel).
 func (d *Driver) usageOf(container string) (u control.Usage) {
 	if n, ok := d.groupNumber("cpuacct", container, "cpuacct.usage"); ok {
 		u.CPU = time.Duration(n)

@@ -26,6 +26,8 @@ type wantVLAN struct {
 	vlan int
 }
 
+// newWantVLAN is a VLAN's device: it has the MAC address and the MTU of the one that it is on, as Linux has it by
+// itself.
 func newWantVLAN(id model.ID, on *wantInterface, ifc *model.ResolvedInterface) (wantVLAN, error) {
 	key := model.PortID{ID: id, Interface: ifc.Name}
 	w := wantVLAN{on: on.Pair.Name, vlan: ifc.VLAN}

@@ -30,6 +30,7 @@ type want struct {
 	ownRoutes  bool        // static routes are this driver's; of others those with labels are
 }
 
+// wantInterface is an end of a link: the port on the node, the device in the element, and what that has.
 type wantInterface struct {
 	port.Port
 	label     string // the user's name for it
@@ -39,6 +40,7 @@ type wantInterface struct {
 	neighbours []wantNeighbour
 }
 
+// wantRoute is a route as the kernel has it. With several in via it is one route by all of them.
 type wantRoute struct {
 	to     netip.Prefix
 	kind   uint8 // RTN_*

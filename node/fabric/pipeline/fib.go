@@ -140,12 +140,8 @@ func (f *FIB) Free() error {
 // openFIB maps the tables' memory.
 func (p *Pipeline) openFIB(spec *ebpf.MapSpec) error {
 	f := &FIB{chunks: p.fibChunks, chunk: spec.InnerMap, known: map[int][]uint32{}, memory: &p.memory}
-	var err error
-	if f.tables, err = mapped[uint64](p, p.fibTables); err != nil {
-		return err
-	}
-	hops, err := mapped[tcFibHop](p, p.fibHops)
-	if err != nil {
+	var hops []tcFibHop
+	if err := errors.Join(mapped(p, p.fibTables, &f.tables), mapped(p, p.fibHops, &hops)); err != nil {
 		return err
 	}
 	f.hops = unsafe.Slice(&hops[0].Word[0], len(hops)*len(hops[0].Word))

@@ -162,6 +162,8 @@ func (p *Pipeline) byName() map[string]**ebpf.Program {
 	}
 }
 
+// open opens or makes the tables, takes over what outlives a layout, and then opens or loads the programs: these begin
+// to run only when Fabric.Apply attaches them, with the tables filled.
 func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
@@ -172,48 +174,18 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		}
 		*to, all[name], p.pins[filepath.Join(p.directory(), name)] = m, m, m
 	}
-	var err error
-	if p.Generations, err = mapped[uint64](p, p.generations); err != nil {
+	if err := mapped(p, p.generations, &p.Generations); err != nil {
 		return err
 	}
 	if err := p.inherit(spec); err != nil {
 		return err
 	}
 	p.begin()
-	if p.Ports, err = mapped[Port](p, p.ports); err != nil {
-		return err
-	}
-	if p.Peers, err = mapped[Peer](p, p.peers); err != nil {
-		return err
-	}
-	if p.Shapers, err = mapped[uint64](p, p.shapers); err != nil {
-		return err
-	}
-	if p.Metered, err = mapped[uint64](p, p.metered); err != nil {
-		return err
-	}
-	if p.Meters, err = mapped[Meter](p, p.meters); err != nil {
-		return err
-	}
-	if p.Companions, err = mapped[uint64](p, p.companions); err != nil {
-		return err
-	}
-	if p.Queues, err = mapped[uint64](p, p.queues); err != nil {
-		return err
-	}
-	if p.Mirrors, err = mapped[Mirror](p, p.mirrors); err != nil {
-		return err
-	}
-	if p.Paces, err = mapped[Pace](p, p.paces); err != nil {
-		return err
-	}
-	if p.PuntMeters, err = mapped[Meter](p, p.puntMeters); err != nil {
-		return err
-	}
-	if p.Routers, err = mapped[Router](p, p.routers); err != nil {
-		return err
-	}
-	if err := p.openFIB(spec.Maps[tcMapFibChunks]); err != nil {
+	if err := errors.Join(mapped(p, p.ports, &p.Ports), mapped(p, p.peers, &p.Peers), mapped(p, p.shapers, &p.Shapers),
+		mapped(p, p.metered, &p.Metered), mapped(p, p.meters, &p.Meters), mapped(p, p.companions, &p.Companions),
+		mapped(p, p.queues, &p.Queues), mapped(p, p.mirrors, &p.Mirrors), mapped(p, p.paces, &p.Paces),
+		mapped(p, p.puntMeters, &p.PuntMeters), mapped(p, p.routers, &p.Routers),
+		p.openFIB(spec.Maps[tcMapFibChunks])); err != nil {
 		return err
 	}
 	if err := p.programs(spec, all); err != nil {
@@ -282,15 +254,18 @@ func found(path string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	return m, nil
 }
 
-func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
+// mapped maps a table into this process's memory, until Close: the agent writes single words there, without system
+// calls.
+func mapped[T any](p *Pipeline, m *ebpf.Map, to *[]T) error {
 	var one T
 	n := int(m.MaxEntries())
 	data, err := unix.Mmap(m.FD(), 0, n*int(unsafe.Sizeof(one)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map the table %v into memory: %w", m, err)
+		return fmt.Errorf("map the table %v into memory: %w", m, err)
 	}
 	p.memory = append(p.memory, data)
-	return unsafe.Slice((*T)(unsafe.Pointer(&data[0])), n), nil
+	*to = unsafe.Slice((*T)(unsafe.Pointer(&data[0])), n)
+	return nil
 }
 
 // programs opens the pinned programs of this binary, or loads and pins them.

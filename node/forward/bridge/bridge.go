@@ -136,6 +136,8 @@ func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepa
 	return results
 }
 
+// prepare makes a switch's bridge, or puts it right. It is noted before it is made, so that List knows of it whenever
+// the agent is killed.
 func (p *Plane) prepare(job *forward.Job) error {
 	if job.Element.Kind != model.Switch {
 		return fmt.Errorf("element %s is a %s: this plane of forwarding by bridge is for switches only", job.ID,

@@ -10,6 +10,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
+// link is a device in a switch.
 type link struct {
 	index, master int
 	flags         uint32

@@ -192,6 +192,8 @@ func (v *vlans) read(c *linux.Rtnetlink, bridge link) (map[int]members, error) {
 	return all, nil
 }
 
+// parseMembers reads a port's VLANs. The kernel says VLANs in a row as two entries, the first and the last
+// (RTEXT_FILTER_BRVLAN_COMPRESSED of linux/rtnetlink.h).
 func parseMembers(attributes []byte) members {
 	m := members{}
 	for kind, spec := range linux.Attrs(attributes) {

@@ -73,6 +73,7 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 var defaults = [...]netip.Prefix{fib.IPv4: netip.PrefixFrom(netip.IPv4Unspecified(), 0),
 	fib.IPv6: netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
+// entry is a route as the tables have it.
 type entry struct {
 	prefix netip.Prefix
 	hop    fib.ID

@@ -61,6 +61,8 @@ type follower struct {
 	used    bool // packets may be steered to it; the plane's lock is for this
 }
 
+// newRouter opens the source of a router's routes, and tables for them. Nobody sees these before they are published,
+// which they are once they say what the source has.
 func newRouter(p *Plane, job *forward.Job, s *fib.Slice) (*router, error) {
 	r := &router{plane: p, id: job.ID, place: job.Place, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}),
 		done:       make(chan struct{}),
