@@ -138,6 +138,7 @@ func (d *Driver) Unpack(ctx context.Context, id model.ID, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		d.takeBack(ctx, job, f)
 		err = archive.ReadTree(io.NewSectionReader(tree, 0, size), func(file archive.File, content io.Reader) error {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -141,6 +141,7 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	for _, moved := range files.moved {
 		d.log.Info(moved.String(), "element", id)
 	}
+	d.takeBack(ctx, job, files)
 	if err := files.writeNames(r, job.ID.Element, job.Element.Contents); err != nil {
 		return err
 	}

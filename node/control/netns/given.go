@@ -48,6 +48,12 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, ru
 	p.was = s.seeds.Given
 	was := maps.Clone(p.was)
 	given := make(map[string]string, len(plan.Contents))
+	var unknown error // whether something is anybody's work
+	gives := func(path string) bool {
+		gone, err := trees.givesWay(f, path)
+		unknown = errors.Join(unknown, err)
+		return gone
+	}
 	for i := range plan.Contents {
 		file := &plan.Contents[i]
 		if file.Tree != "" {
@@ -63,8 +69,14 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, ru
 		}
 		now, err := f.read(file.Path, model.MaxContentSize)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			if blocks := f.inTheWay(file.Path); blocks && !f.mend && !s.force {
+		case isMissing(err):
+			blocked := false
+			if !f.mend && !s.force {
+				if blocked, err = trees.inTheWay(f, file.Path); err != nil {
+					return p, err
+				}
+			}
+			if blocked {
 				p.kept = append(p.kept, file.Path)
 				continue
 			}
@@ -80,6 +92,8 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, ru
 		case s.force, err == nil && known && hasMark(seeded, now), !known && f.isFirst(file.Path, now),
 			trees.has(f, file.Path):
 			// nobody's work, or it is to be overwritten
+		case err != nil && f.isDir(file.Path) && gives(file.Path):
+			// a directory with what the document had before
 		default: // what cannot be read, as a link or a directory, was made inside as well
 			p.kept = append(p.kept, file.Path)
 			if known {
@@ -91,7 +105,9 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, ru
 		given[file.Path] = want
 	}
 	for _, path := range slices.Sorted(maps.Keys(was)) {
-		if trees.wants(path) {
+		if wanted, err := trees.wanted(f, path); err != nil {
+			return p, err
+		} else if wanted {
 			continue
 		}
 		if now, err := f.read(path, model.MaxContentSize); err == nil && hasMark(was[path], now) {
@@ -99,7 +115,7 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, ru
 		}
 	}
 	s.seeds.Given = given
-	return p, nil
+	return p, unknown
 }
 
 // isLost returns whether the machine lost a file's content: it is nothing but zeros, or nothing. Zeros among other
@@ -118,18 +134,6 @@ func (f *elementFiles) isFirst(path string, now []byte) bool {
 	}
 	first, known := etcOnce(f.called)[rel(path)]
 	return known && first == string(now)
-}
-
-// inTheWay returns whether something that is no directory is where one must be for a file.
-func (f *elementFiles) inTheWay(at string) bool {
-	for dir := path.Dir(rel(at)); dir != "."; dir = path.Dir(dir) {
-		if info, err := f.root.Stat(dir); err == nil {
-			return !info.IsDir()
-		} else if _, err := f.root.Lstat(dir); err == nil {
-			return true // a link that leads nowhere
-		}
-	}
-	return false
 }
 
 // carryOutPlanting writes and removes files. Whoever is interrupted has the next one finish the work: that a running
@@ -162,7 +166,10 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 			return err
 		}
 	}
-	err = f.carryOut(p, s.seeds.Given)
+	f.ways = p.ways()
+	if err = f.removeOfTrees(p); err == nil {
+		err = f.carryOut(p, s.seeds.Given)
+	}
 	if err == nil {
 		err = d.carryOutTrees(ctx, id, f, p)
 	}
@@ -256,7 +263,7 @@ func (f *elementFiles) ofImage(path string) ([]byte, fs.FileInfo, error) {
 // removeGiven removes a file that the network's file has no longer. Where the image has one at its place, that comes
 // back.
 func (f *elementFiles) removeGiven(at string) error {
-	if f.image {
+	if f.image && !f.ways[rel(at)] {
 		if first, info, err := f.ofImage(at); err == nil {
 			mode := info.Mode() & (fs.ModePerm | fs.ModeSticky)
 			if err := f.write(at, string(first), mode, ownerOf(info), groupOf(info)); err != nil {
@@ -275,6 +282,7 @@ func (f *elementFiles) writeGiven(file *software.File) error {
 	if err := f.makeWay(path.Dir(rel(file.Path))); err != nil {
 		return fmt.Errorf("make the directories of %s: %w", file.Path, err)
 	}
+	f.removeHollow(file.Path)
 	return f.writeFile(file)
 }
 

@@ -280,6 +280,7 @@ func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[str
 func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	p := w.p
 	wasRunning := p.running()
+	d.takeBackOf(ctx, w) // first: whoever is killed in between does it again
 	if err := d.removeContainer(ctx, containerID(w.job.ID), d.graceOf(w.job.ID)); err != nil {
 		return fmt.Errorf("stop its processes: %w", err)
 	}

@@ -65,7 +65,10 @@ func (m *treeMark) isAs(info fs.FileInfo) bool {
 type treesOf struct {
 	was   map[string]treeSeed
 	now   map[string]*software.File
-	other map[string]bool // files that it is to have by themselves
+	given map[string]string          // the marks of files that it was given by themselves
+	other map[string]bool            // files that it is to have by themselves
+	paths map[string]map[string]bool // of what it is to have of a tree, as far as they were asked for
+	dirOf func(*software.File) (dir, waits string, err error)
 	path  func(at string) string
 	notes map[string]*treeNote // as far as they were read
 }
@@ -79,8 +82,8 @@ func (d *Driver) treePath(id model.ID) func(at string) string {
 
 // treesOf are the trees of an element that was seeded so.
 func (d *Driver) treesOf(id model.ID, plan *software.Plan, s *seeds) *treesOf {
-	t := &treesOf{was: s.Trees, now: map[string]*software.File{}, other: map[string]bool{}, path: d.treePath(id),
-		notes: map[string]*treeNote{}}
+	t := &treesOf{was: s.Trees, now: map[string]*software.File{}, given: s.Given, other: map[string]bool{},
+		paths: map[string]map[string]bool{}, dirOf: d.treeDir, path: d.treePath(id), notes: map[string]*treeNote{}}
 	for i := range plan.Contents {
 		if file := &plan.Contents[i]; file.Tree != "" {
 			t.now[file.Path] = file
@@ -150,16 +153,6 @@ func (t *treesOf) has(f *elementFiles, file string) bool {
 		if mark, known := t.note(f, at).Files[below]; known {
 			info, err := f.root.Lstat(rel(file))
 			return err == nil && mark.isAs(info)
-		}
-	}
-	return false
-}
-
-// wants tells whether a file is, or lies, where the element is to have a tree.
-func (t *treesOf) wants(file string) bool {
-	for at := range t.now {
-		if _, in := belowTree(at, file); in {
-			return true
 		}
 	}
 	return false
@@ -237,7 +230,10 @@ func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p 
 		was, known := t.was[at]
 		settled := known && was.ID == file.Tree && !s.force
 		if settled {
-			was.Kept = slices.DeleteFunc(slices.Clone(was.Kept), func(p string) bool { return !f.exists(p) })
+			was.Kept = slices.DeleteFunc(slices.Clone(was.Kept), func(p string) bool {
+				blocked, err := t.inTheWay(f, p)
+				return err == nil && !blocked && !f.exists(p)
+			})
 			p.kept = append(p.kept, was.Kept...)
 			next[at] = was
 			if runs {
@@ -270,7 +266,9 @@ func (d *Driver) plantTrees(ctx context.Context, f *elementFiles, t *treesOf, p 
 		if t.now[at] == nil {
 			noted := t.note(f, at)
 			is := &planted{at: at, was: maps.Clone(noted.Files), left: noted.left}
-			is.drop(f, t, noted)
+			if err := is.drop(f, t, noted); err != nil {
+				return fmt.Errorf("find which files at %s are the network's: %w", at, err)
+			}
 			p.trees = append(p.trees, is)
 		}
 	}
@@ -308,7 +306,7 @@ func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p 
 	defer from.close()
 	err = from.walk(func(below string, info fs.FileInfo) error {
 		there[below] = true
-		c := &comparison{f: f, from: from, below: below, was: was, p: p, force: force}
+		c := &comparison{f: f, from: from, below: below, all: all, was: was, force: force}
 		keep, err := t.compareFile(ctx, c, info)
 		if keep {
 			kept = append(kept, t.full(below))
@@ -327,8 +325,7 @@ func (t *planted) compare(ctx context.Context, f *elementFiles, all *treesOf, p 
 			gone.Files[below] = mark
 		}
 	}
-	t.drop(f, all, gone)
-	return kept, nil
+	return kept, t.drop(f, all, gone)
 }
 
 // comparison is what a file is compared with, and by.
@@ -336,8 +333,8 @@ type comparison struct {
 	f     *elementFiles
 	from  *treeFiles
 	below string
+	all   *treesOf
 	was   *treeNote
-	p     *planting
 	force bool
 }
 
@@ -348,15 +345,24 @@ func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileIn
 	write := func() { t.write, t.sizes[below] = append(t.write, below), want.Size }
 	at := t.full(below)
 	is, err := f.root.Lstat(rel(at))
-	if errors.Is(err, fs.ErrNotExist) {
-		if f.inTheWay(at) && !f.mend && !force {
-			return true, nil
+	if isMissing(err) {
+		if !f.mend && !force {
+			if blocked, err := c.all.inTheWay(f, at); err != nil || blocked {
+				return true, err
+			}
 		}
 		write()
 		return false, nil
 	}
 	if err != nil {
 		return true, nil //nolint:nilerr // it was made inside as well
+	}
+	if is.IsDir() && !force {
+		gone, err := c.all.givesWay(f, at)
+		if gone {
+			write()
+		}
+		return !gone, err
 	}
 	mark, known := c.was.Files[below]
 	untouched := known && mark.isAs(is)
@@ -381,35 +387,39 @@ func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileIn
 			t.note.Files[below] = want
 			return false, nil
 		}
-		if err != nil || now != want.Sum && !untouched && !t.isNobodys(f, at, c.p) {
+		if err != nil || now != want.Sum && !untouched && !c.isNobodys(at) {
 			return true, ctx.Err()
 		}
-	case !t.isNobodys(f, at, c.p):
+	case !c.isNobodys(at):
 		return true, nil
 	}
 	write()
 	return false, nil
 }
 
-// isNobodys tells whether a file was put there by itself, or is the image's, and nobody has edited it.
-func (t *planted) isNobodys(f *elementFiles, at string, p *planting) bool {
-	if mark, known := p.was[at]; known {
-		now, err := f.read(at, model.MaxContentSize)
-		return err == nil && hasMark(mark, now)
-	}
-	return f.image && f.isOfImage(at)
+// isNobodys tells whether a file was put there by itself or with another tree, or is the image's, and nobody has edited
+// it.
+func (c *comparison) isNobodys(at string) bool {
+	return c.all.isOurs(c.f, at) || c.f.image && c.f.isOfImage(at)
 }
 
 // drop has files removed that nobody has edited, unless the element is to have others in their place.
-func (t *planted) drop(f *elementFiles, all *treesOf, note *treeNote) {
+func (t *planted) drop(f *elementFiles, all *treesOf, note *treeNote) error {
 	for _, below := range slices.Sorted(maps.Keys(note.Files)) {
 		at, mark := t.full(below), note.Files[below]
 		info, err := f.root.Lstat(rel(at))
-		if err != nil || !mark.isAs(info) || all.other[at] || t.dir == "" && all.wants(at) {
+		if err != nil || !mark.isAs(info) {
 			continue
 		}
-		t.remove = append(t.remove, below)
+		wanted, err := all.wanted(f, at)
+		if err != nil {
+			return err
+		}
+		if !wanted {
+			t.remove = append(t.remove, below)
+		}
 	}
+	return nil
 }
 
 // sumOf is the digest of a file's content.

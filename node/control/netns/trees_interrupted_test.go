@@ -71,21 +71,32 @@ func (p *planter) plan(files map[string]string) *software.Plan {
 	p.t.Helper()
 	plan := &software.Plan{}
 	if files != nil {
-		plan.Contents = []software.File{{Path: "/srv", Tree: p.r.addFiles(p.t, files).Tree}}
-		for waits := "yet"; waits != ""; {
-			var err error
-			if _, waits, err = p.treeDir(&plan.Contents[0]); err != nil || p.t.Context().Err() != nil {
-				p.t.Fatal(err)
-			}
-		}
+		p.give(plan, "/srv", files)
 	}
 	return plan
+}
+
+// give adds a tree to a plan.
+func (p *planter) give(plan *software.Plan, at string, files map[string]string) {
+	p.t.Helper()
+	plan.Contents = append(plan.Contents, software.File{Path: at, Tree: p.r.addFiles(p.t, files).Tree})
+	for waits := "yet"; waits != ""; {
+		var err error
+		if _, waits, err = p.treeDir(&plan.Contents[len(plan.Contents)-1]); err != nil || p.t.Context().Err() != nil {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 // plant does what an apply does with trees.
 func (p *planter) plant(ctx context.Context, files map[string]string) (kept []string, err error) {
 	p.t.Helper()
-	plan := p.plan(files)
+	return p.plantAll(ctx, p.plan(files))
+}
+
+// plantAll does it with a plan.
+func (p *planter) plantAll(ctx context.Context, plan *software.Plan) (kept []string, err error) {
+	p.t.Helper()
 	defer func() {
 		if is := recover(); is != nil {
 			if is != errCrash {

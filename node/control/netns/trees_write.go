@@ -50,14 +50,43 @@ func (d *Driver) beginTrees(id model.ID, p *planting) error {
 	return nil
 }
 
-// carryOutTrees writes and removes files of trees, after beginTrees. What is interrupted is found as it is by the next
-// one, which compares contents.
+// ways are the directories that must be there for what is written.
+func (p *planting) ways() map[string]bool {
+	all := map[string]bool{}
+	add := func(at string) {
+		for dir := path.Dir(rel(at)); dir != "." && !all[dir]; dir = path.Dir(dir) {
+			all[dir] = true
+		}
+	}
+	for _, file := range p.write {
+		add(file.Path)
+	}
+	for _, t := range p.trees {
+		for _, below := range t.write {
+			add(t.full(below))
+		}
+	}
+	return all
+}
+
+// removeOfTrees removes files of trees, after beginTrees: something else may be about to be written in their places.
+func (f *elementFiles) removeOfTrees(p *planting) error {
+	for _, t := range p.trees {
+		if err := t.clear(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOutTrees writes files of trees, after beginTrees. What is interrupted is found as it is by the next one, which
+// compares contents.
 func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles, p *planting) error {
 	if len(p.trees) == 0 {
 		return nil
 	}
 	for _, t := range p.trees {
-		if err := t.carryOut(ctx, f, p.time); err != nil {
+		if err := t.writeAll(ctx, f, p.time); err != nil {
 			d.noteInterrupted(id, p)
 			return err
 		}
@@ -68,8 +97,8 @@ func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles
 	return d.noteTrees(id, p)
 }
 
-// carryOut removes and writes a tree's files. What an interruption left half written goes first.
-func (t *planted) carryOut(ctx context.Context, f *elementFiles, at time.Time) error {
+// clear removes what is to be removed, and what is left of an interruption.
+func (t *planted) clear(f *elementFiles) error {
 	for _, below := range t.left {
 		half := rel(t.full(below)) + model.SuffixBeingWritten
 		if info, err := f.root.Lstat(half); err == nil && info.Mode().IsRegular() {
@@ -83,7 +112,7 @@ func (t *planted) carryOut(ctx context.Context, f *elementFiles, at time.Time) e
 		delete(t.was, below)
 	}
 	f.removeEmpty(t)
-	return t.writeAll(ctx, f, at)
+	return nil
 }
 
 // syncFiles has an element's files on its disk. Else the notes may outlive what they tell of.
@@ -237,7 +266,8 @@ func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles
 	if err := f.clear(temporary); err != nil {
 		return mark, err
 	}
-	if info, err := f.root.Lstat(at); err == nil && info.IsDir() {
+	f.removeHollow(at)
+	if f.isDir(at) {
 		if err := f.setAside(at, "a directory"); err != nil {
 			return mark, err
 		}
