@@ -41,10 +41,12 @@ var ErrDumpInterrupted = errors.New("the kernel's tables changed while they were
 var ErrEnough = errors.New("the rest is not wanted")
 
 // DialRtnetlink opens a connection in the calling thread's network namespace.
-func DialRtnetlink() (*Rtnetlink, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+func DialRtnetlink() (*Rtnetlink, error) { return dialNetlink(unix.NETLINK_ROUTE) }
+
+func dialNetlink(protocol int) (*Rtnetlink, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("open a route netlink socket: %w", err)
+		return nil, fmt.Errorf("open a netlink socket of protocol %d: %w", protocol, err)
 	}
 	c := &Rtnetlink{fd: fd, buf: make([]byte, receiveBytes)}
 	if err := c.prepare(); err != nil {

@@ -37,9 +37,12 @@ func InsideWith(fd int, f func(c *Rtnetlink) error) error {
 }
 
 // DialRtnetlinkOf makes a connection to the network namespace that fd stands for.
-func DialRtnetlinkOf(fd int) (c *Rtnetlink, err error) {
+func DialRtnetlinkOf(fd int) (c *Rtnetlink, err error) { return DialNetlinkOf(fd, unix.NETLINK_ROUTE) }
+
+// DialNetlinkOf is DialRtnetlinkOf for another of netlink's protocols, whose messages are put together likewise.
+func DialNetlinkOf(fd, protocol int) (c *Rtnetlink, err error) {
 	err = Inside(fd, func() error {
-		c, err = DialRtnetlink()
+		c, err = dialNetlink(protocol)
 		return err
 	})
 	return c, err

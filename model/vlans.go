@@ -88,8 +88,26 @@ func VLANsOf(all []int) VLANs {
 
 // List are the numbers; none for AllVLANs.
 func (v VLANs) List() (all []int) {
+	for from, to := range v.ranges {
+		for n := from; n <= to; n++ {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Count is how many numbers there are in List.
+func (v VLANs) Count() (n int) {
+	for from, to := range v.ranges {
+		n += max(0, to-from+1)
+	}
+	return n
+}
+
+// ranges yields the first and last number of each part.
+func (v VLANs) ranges(yield func(from, to int) bool) {
 	if v == "" || v == AllVLANs {
-		return nil
+		return
 	}
 	for part := range strings.SplitSeq(string(v), ",") {
 		first, last, ranged := strings.Cut(part, "-")
@@ -98,11 +116,10 @@ func (v VLANs) List() (all []int) {
 		if ranged && err == nil {
 			to, err = parseVLAN(last)
 		}
-		for n := from; err == nil && n <= to; n++ {
-			all = append(all, n)
+		if err == nil && !yield(from, to) {
+			return
 		}
 	}
-	return all
 }
 
 // Parts are the numbers and ranges, as a list in a file has them.

@@ -63,6 +63,11 @@ func (h *hoards) set(outcomes map[model.ID]*outcome) {
 		for _, d := range o.devices {
 			e.Ports = append(e.Ports, d.Index)
 		}
+		for i := range o.job.Element.Interfaces {
+			if ifc := &o.job.Element.Interfaces[i]; ifc.HasVLANs() {
+				e.VLANs += ifc.Tagged.Count() + 1
+			}
+		}
 		elements[id] = e
 		if holder, ok := o.driver.(control.Holder); ok {
 			holders[id] = holder
@@ -76,7 +81,8 @@ func (h *hoards) set(outcomes map[model.ID]*outcome) {
 // verdict tells what was taken from an element: the first time for each table, and then at most once a minute. The
 // watcher calls it from its own goroutine.
 func (h *hoards) verdict(a *Agent, v kernelmemory.Verdict[model.ID], now time.Time) {
-	if v.Table != kernelmemory.Exceptions { // other elements' packets make exceptions as well
+	// Other elements' packets make exceptions and advertised routes as well.
+	if v.Table != kernelmemory.Exceptions && v.Table != kernelmemory.Advertised {
 		a.watcher.tally.add(v.ID, watch.Tables, 1, now)
 	}
 	if v.Err != nil {
@@ -114,6 +120,16 @@ func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
 		return fmt.Sprintf("ICMP messages, or tunnels of its own, made so many exceptions of its routes (path MTUs "+
 			"and redirects) that they may take more than %s of the kernel's memory, which nobody is charged for: all "+
 			"were forgotten; its routes stay, %d were made anew %s", model.Bytes(v.Limit), count, more)
+	case kernelmemory.Encapsulations:
+		return fmt.Sprintf("the encapsulations of its routes took more than %s of the kernel's memory, which nobody "+
+			"is charged for: all routes with one were removed (%d) %s", model.Bytes(v.Limit), count, more)
+	case kernelmemory.Advertised:
+		return fmt.Sprintf("router advertisements on its links, which its root accepts, made routes that took more "+
+			"than %s of the kernel's memory, which nobody is charged for: all of these were removed (%d) %s",
+			model.Bytes(v.Limit), count, more)
+	case kernelmemory.BridgeVLANs: // count is of ranges
+		return fmt.Sprintf("its VLANs of bridges and their ports took more than %s of the kernel's memory, which "+
+			"nobody is charged for: all were removed but those of frames without a tag %s", model.Bytes(v.Limit), more)
 	}
 	return fmt.Sprintf("its %s took more than %s of the kernel's memory, which nobody is charged for: all were "+
 		"removed (%d) %s", v.Table, model.Bytes(v.Limit), count, more)

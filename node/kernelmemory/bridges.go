@@ -39,17 +39,17 @@ func bridgeRequest(b *linux.Batch, kind uint16, index []byte) {
 	b.Raw(m)
 }
 
-// groupsOfBridges calls each for every member of every multicast group of every bridge. Other devices have groups, too
-// (VXLAN's, since Linux 6.4).
-func (s *space) groupsOfBridges(each func(bridge, member []byte) error) error {
-	links, err := s.links()
+// groupsOfBridges calls each for every member of every multicast group of every bridge, and since Linux 6.4 of every
+// VXLAN device.
+func (s *space) groupsOfBridges(each func(of *device, bridge, member []byte) error) error {
+	links, err := s.devices()
 	if err != nil {
 		return err
 	}
-	bridges := map[uint32]bool{}
-	for _, d := range links {
-		if d.bridge {
-			bridges[uint32(d.index)] = true
+	bridges := map[uint32]*device{}
+	for i := range links {
+		if d := &links[i]; d.bridge || d.vxlan {
+			bridges[uint32(d.index)] = d
 		}
 	}
 	if len(bridges) == 0 {
@@ -58,9 +58,10 @@ func (s *space) groupsOfBridges(each func(bridge, member []byte) error) error {
 	var b linux.Batch
 	bridgeRequest(&b, rtmGetMDB, nil)
 	return s.dump(&b, func(p []byte) error {
-		if len(p) < portMsg || !bridges[binary.NativeEndian.Uint32(p[4:])] {
+		if len(p) < portMsg || bridges[binary.NativeEndian.Uint32(p[4:])] == nil {
 			return nil
 		}
+		of := bridges[binary.NativeEndian.Uint32(p[4:])]
 		for kind, groups := range linux.Attrs(p[portMsg:]) {
 			if kind != mdbGroups {
 				continue
@@ -70,7 +71,7 @@ func (s *space) groupsOfBridges(each func(bridge, member []byte) error) error {
 					if kind != mdbMember || len(member) < groupEntry {
 						continue
 					}
-					if err := each(p[4:8], member); err != nil {
+					if err := each(of, p[4:8], member); err != nil {
 						return err
 					}
 				}
@@ -80,9 +81,34 @@ func (s *space) groupsOfBridges(each func(bridge, member []byte) error) error {
 	})
 }
 
-// readBridgeGroups reads the multicast groups that bridges have learnt, or that somebody has given them.
+// readBridgeGroups reads the multicast groups that bridges have learnt, or that somebody has given them, with the hosts
+// that are in them. A VXLAN device goes with its groups: before Linux 6.7 they cannot be removed at once, and a single
+// one only by all that is known of it.
 func readBridgeGroups(s *space, _ int, each visit) error {
-	return s.groupsOfBridges(func(bridge, member []byte) error { return eachMember(bridge, member, each) })
+	links, err := s.devices()
+	if err != nil {
+		return err
+	}
+	for _, d := range links {
+		if d.hosts > 0 {
+			if err := each(d.hosts*hostOfGroupBytes, nil); err != nil {
+				return err
+			}
+		}
+	}
+	gone := map[int]bool{}
+	return s.groupsOfBridges(func(of *device, bridge, member []byte) error {
+		if !of.vxlan {
+			return eachMember(bridge, member, each)
+		}
+		return each(memberOfGroupBytes, func(b *linux.Batch) {
+			if !gone[of.index] {
+				b.Request(unix.RTM_DELLINK, 0)
+				b.Link(of.index, 0, 0)
+			}
+			gone[of.index] = true
+		})
+	})
 }
 
 // eachMember is about a port, or the bridge itself, that is in a group.
@@ -114,7 +140,10 @@ func eachMember(bridge, member []byte, each visit) error {
 // called. Nobody takes the rest back: who has so many groups gets a bridge that works.
 func wakeBridges(s *space) (after func() error, err error) {
 	indices := map[uint32]bool{}
-	err = s.groupsOfBridges(func(bridge, _ []byte) error {
+	err = s.groupsOfBridges(func(of *device, bridge, _ []byte) error {
+		if of.vxlan {
+			return nil
+		}
 		indices[binary.NativeEndian.Uint32(bridge)] = true
 		return nil
 	})

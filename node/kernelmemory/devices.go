@@ -22,8 +22,12 @@ type device struct {
 	index   int
 	port    bool // an end of one of the element's links
 	tunnel  bool // packets that it sends may create exceptions of routes
+	guard   bool // WireGuard's
+	vxlan   bool
 	bridge  bool
-	filters bool // by VLAN
+	hosts   int64 // of which a bridge knows, of this port, what groups they are in
+	queue   int64 // how many packets it may have waiting
+	filters bool  // by VLAN
 	mac     [6]byte
 }
 
@@ -32,6 +36,8 @@ const (
 	iflaLinkNetNSID = 37
 	iflaExtMask     = 29
 	skipStatistics  = 1 << 3
+	ofPort          = 5  // IFLA_INFO_SLAVE_DATA
+	portHosts       = 38 // IFLA_BRPORT_MCAST_EHT_HOSTS_CNT
 )
 
 // links are all but lo.
@@ -54,9 +60,14 @@ func (s *space) links() (all []device, err error) {
 				peer = int(binary.NativeEndian.Uint32(v))
 			case kind == iflaLinkNetNSID:
 				outside = true
+			case kind == unix.IFLA_TXQLEN && len(v) >= 4:
+				d.queue = int64(binary.NativeEndian.Uint32(v))
 			case kind == unix.IFLA_LINKINFO:
-				d.tunnel, d.bridge = isTunnel(v), kindOf(v) == "bridge"
+				kind := kindOf(v)
+				d.tunnel, d.bridge, d.guard = isTunnel(v), kind == "bridge", kind == "wireguard"
+				d.vxlan = kind == "vxlan"
 				d.filters = d.bridge && filtersByVLAN(v)
+				d.hosts = hostsOf(v)
 			}
 		}
 		d.port = outside && (len(s.ports) == 0 || slices.Contains(s.ports, peer))
@@ -64,6 +75,21 @@ func (s *space) links() (all []device, err error) {
 		return nil
 	})
 	return all, err
+}
+
+// hostsOf decides by an IFLA_LINKINFO. Ports of other devices than bridges have other attributes, no number as high.
+func hostsOf(info []byte) int64 {
+	for kind, v := range linux.Attrs(info) {
+		if kind != ofPort {
+			continue
+		}
+		for kind, v := range linux.Attrs(v) {
+			if kind == portHosts && len(v) == 4 {
+				return int64(binary.NativeEndian.Uint32(v))
+			}
+		}
+	}
+	return 0
 }
 
 // foreign returns the devices that somebody in the element made.

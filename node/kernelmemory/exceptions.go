@@ -46,6 +46,7 @@ type exceptional struct {
 	read              int64 // how many causes had come since then when its routes were read
 	rest              time.Duration
 	until             time.Time // until then tunnels are left out: the last time, looking at them was in vain
+	routes            time.Time // until then its routes are read at each look, since too much hung at them
 }
 
 // since is how far a counter has moved since an earlier state. A counter begins anew with its namespace or tunnel.
@@ -60,11 +61,7 @@ func since(is, was int64) int64 {
 // element may. Tunnels' packets are so many that their number says little. So what is done because of them is told, and
 // done again soon, only if it freed memory.
 func (w *Watcher[ID]) trimExceptions(s *space, id ID, limit, messages int64, tunnels bool) error {
-	m := w.exceptional[id]
-	if m == nil {
-		m = &exceptional{}
-		w.exceptional[id] = m
-	}
+	m := w.remembered(id)
 	causes, packets := since(messages, m.messages), m.packets
 	if tunnels && time.Now().After(m.until) {
 		var err error

@@ -1,9 +1,10 @@
 // Package kernelmemory bounds memory of the kernel that is charged to nobody. It is about what elements put into the
 // kernel's tables (next-hop objects, forwarding entries of bridges and tunnels, proxy neighbours, traffic control,
-// multicast addresses, address labels, routes of MPLS labels and of multicast packets, multicast groups of bridges,
-// exceptions of routes), what their raw, packet and netlink sockets buffer, and how many network devices they make.
-// Reading the tables of a thousand namespaces takes a third of a second. So nothing is read until the kernel's own
-// account of its memory, three lines of /proc/meminfo, has grown by more than can be ignored.
+// multicast addresses, address labels, routes of MPLS labels and of multicast packets, multicast groups and VLANs of
+// bridges, peers of WireGuard, sessions of L2TP, sets and counters of netfilter, encapsulations and exceptions of
+// routes, routes that router advertisements make), what their raw, packet and netlink sockets buffer, and how many
+// network devices they make. Reading the tables of a thousand namespaces takes a second. So nothing is read until the
+// kernel's own account of its memory, three lines of /proc/meminfo, has grown by more than can be ignored.
 package kernelmemory
 
 import (
@@ -26,7 +27,13 @@ const (
 	AddressLabels   Table = "address labels"
 	MPLSRoutes      Table = "routes of MPLS labels"
 	MulticastRoutes Table = "routes of multicast packets"
-	BridgeGroups    Table = "multicast groups of bridges"
+	BridgeGroups    Table = "multicast groups of bridges and tunnels"
+	BridgeVLANs     Table = "VLANs of bridges and their ports"
+	Peers           Table = "peers of WireGuard"
+	Sessions        Table = "sessions of L2TP"
+	Parts           Table = "sets, counters and time limits of netfilter"
+	Encapsulations  Table = "encapsulations of routes"
+	Advertised      Table = "routes that router advertisements made"
 	Devices         Table = "network devices of its own"
 	Exceptions      Table = "exceptions of routes"
 	Buffers         Table = "buffers of raw, packet and netlink sockets"
@@ -38,6 +45,7 @@ type Element struct {
 	Ports   []int  // the indices, on the node, of the other ends of its links
 	Memory  int64  // that it may have
 	Devices int    // how many it may have beside the ends of its links
+	VLANs   int    // of the ports of a bridge, that its network's file asks for
 }
 
 // What an element may have of each table.
@@ -55,6 +63,8 @@ func (e *Element) limit(t Table) int64 {
 		return int64(e.Devices)
 	case Buffers:
 		return e.Memory / bufferPart
+	case BridgeVLANs: // the bridge has each of them as well
+		return e.Memory/tablePart + 2*int64(e.VLANs)*vlanBytes
 	}
 	return e.Memory / tablePart
 }

@@ -25,6 +25,9 @@ type route struct {
 	place   string // destination, table and so on: if these are the same, the kernel takes two routes for one
 	hops    int64
 	kernel  bool
+	encap   int64 // bytes of its encapsulations
+	// advertised: a router advertisement made it.
+	advertised bool
 }
 
 // dumpRoutes reads the routes of a family, without those that the kernel has only remembered (cloned).
@@ -43,16 +46,21 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 		r := route{message: p, family: family, hops: 1, kernel: p[5] == unix.RTPROT_KERNEL}
 		h.Reset()
 		h.Write(p[4:8]) // table, protocol, scope, type
-		place := []byte{p[1], p[3], p[4]}
+		place, expires := []byte{p[1], p[3], p[4]}, false
 		for kind, v := range linux.Attrs(p[unix.SizeofRtMsg:]) {
 			switch kind {
 			case rtaNHID:
 				r.object = true
 			case unix.RTA_MULTIPATH:
 				r.hops = 0
-				for range nextHops(v) {
+				for hop := range nextHops(v) {
 					r.hops++
+					r.encap += encapsulationOf(hop)
 				}
+			case rtaEncap:
+				r.encap += encapsulated(v)
+			case unix.RTA_CACHEINFO:
+				expires = len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
 			}
 			switch kind {
 			case unix.RTA_DST, unix.RTA_TABLE, unix.RTA_PRIORITY, unix.RTA_SRC:
@@ -67,6 +75,7 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 			}
 		}
 		r.shared, r.place = h.Sum64(), string(place)
+		r.advertised = family == unix.AF_INET6 && (p[5] == unix.RTPROT_RA || r.kernel && expires)
 		return each(&r)
 	})
 	if err != nil && missing(err) {

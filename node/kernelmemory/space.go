@@ -18,6 +18,15 @@ type space struct {
 	fd    int
 	ports []int
 	c     *linux.Rtnetlink
+	had   []device // what the namespace's devices were when the look began
+}
+
+// devices are what links was when the look began.
+func (s *space) devices() (_ []device, err error) {
+	if s.had == nil {
+		s.had, err = s.links()
+	}
+	return s.had, err
 }
 
 // open opens the namespace that is mounted at path.
@@ -76,6 +85,8 @@ type reader struct {
 	flush func(s *space) error
 	// before, if there is one, is what the kernel needs to let entries be removed. after ends that.
 	before func(s *space) (after func() error, err error)
+	// only, if there is one, tells by the namespace's devices whether there can be any entries.
+	only func([]device) bool
 }
 
 var readers = []reader{
@@ -86,7 +97,11 @@ var readers = []reader{
 	{table: AddressLabels, passes: 1, read: readAddressLabels},
 	{table: MPLSRoutes, passes: 1, read: readMPLS},
 	{table: MulticastRoutes, passes: 1, read: readMulticastRoutes, flush: flushMulticastRoutes},
-	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges},
+	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges, only: grouped},
+	{table: BridgeVLANs, passes: 1, read: readBridgeVLANs, only: bridged},
+	{table: Peers, passes: 1, read: readPeers, flush: flushPeers, only: guarded},
+	{table: Sessions, passes: 1, read: readSessions, flush: flushSessions},
+	{table: Parts, passes: 1, read: readParts, flush: flushParts},
 }
 
 // missing returns whether the error means that the kernel has no such table.
@@ -115,23 +130,36 @@ func (r *reader) exceeds(s *space, most int64) (bool, error) {
 	return false, nil
 }
 
+// count counts the entries of a table that is read in one pass.
+func (r *reader) count(s *space) (n int, err error) {
+	err = r.read(s, 0, func(int64, func(*linux.Batch)) error {
+		n++
+		return nil
+	})
+	if err != nil && missing(err) {
+		err = nil
+	}
+	return n, err
+}
+
 // atOnce is how many entries one batch removes.
 const atOnce = 16384
 
 // empty removes what is in a table until its time is over. left tells that some is left.
 func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err error) {
 	if r.flush != nil {
-		err := r.read(s, 0, func(int64, func(*linux.Batch)) error {
-			removed++
-			return nil
-		})
+		before, err := r.count(s)
 		if err == nil {
 			err = r.flush(s)
+		}
+		after := 0
+		if err == nil { // what something uses may stay
+			after, err = r.count(s)
 		}
 		if err != nil {
 			return 0, true, fmt.Errorf("remove its %s: %w", r.table, err)
 		}
-		return removed, false, nil
+		return max(0, before-after), false, nil
 	}
 	if r.before != nil {
 		after, failed := r.before(s)
@@ -212,6 +240,7 @@ const (
 	multicastRouteBytes = 256
 	memberOfGroupBytes  = 448 // of a bridge's multicast group, and the group itself
 	sourceOfGroupBytes  = 192 // struct net_bridge_group_src
+	hostOfGroupBytes    = 512 // struct net_bridge_group_eht_host, and of a source's set of hosts
 )
 
 // readNextHops reads groups first: removing a next hop that is in a group makes the kernel wait for all readers (RCU).
@@ -229,6 +258,8 @@ func readNextHops(s *space, pass int, each visit) error {
 			switch kind {
 			case nhaID:
 				id = v
+			case nhaEncap:
+				size += encapsulated(v)
 			case nhaGroup:
 				group = true
 				size += int64(len(v)/8) * memberBytes
@@ -283,7 +314,7 @@ func readProxies(s *space, _ int, each visit) error {
 // which other devices have as well.
 func readForwarding(s *space, _ int, each visit) error {
 	own := map[[6]byte]bool{} // kinds of devices: these entries belong to the bridges themselves
-	links, err := s.links()
+	links, err := s.devices()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ const (
 	tcMsg      = 20 // sizeof(struct tcmsg)
 	tcaKind    = 1
 	tcaOptions = 2
+	tcaStab    = 8
 
 	atRoot    = 0xffffffff // TC_H_ROOT
 	atIngress = 0xfffffff1 // TC_H_INGRESS, TC_H_CLSACT
@@ -28,6 +29,7 @@ type traffic struct {
 	handle, parent uint32
 	kind           string
 	options        []byte
+	table          bool // it has a table of sizes
 }
 
 func parseTraffic(p []byte) (t traffic, ok bool) {
@@ -41,6 +43,8 @@ func parseTraffic(p []byte) (t traffic, ok bool) {
 			t.kind = unix.ByteSliceToString(v)
 		case tcaOptions:
 			t.options = v
+		case tcaStab:
+			t.table = true
 		}
 	}
 	return t, true
@@ -55,7 +59,16 @@ func trafficRequest(b *linux.Batch, kind uint16, index []byte, parent uint32) {
 }
 
 // queueBytes is what a queueing discipline takes beside its packets and classes: tables that are allocated as a whole.
-func (t *traffic) queueBytes() int64 {
+// length is how long its device's queue may be.
+func (t *traffic) queueBytes(length int64) int64 {
+	size := int64(0)
+	if t.table {
+		size = 64 << 10
+	}
+	return size + t.tables(length)
+}
+
+func (t *traffic) tables(length int64) int64 {
 	switch t.kind {
 	case "noqueue":
 		return 0
@@ -77,15 +90,37 @@ func (t *traffic) queueBytes() int64 {
 		return smallestQueue + 8<<buckets
 	case "cake":
 		return 3 << 20
-	case "hhf":
+	case "hhf", "choke":
 		return 1 << 20
-	case "sfq", "choke", "gred", "sfb", "fq_pie", "dualpi2":
+	case "netem": // it does not tell whether it has distributions, which take so much
+		return 64 << 10
+	case "taprio":
+		return 256 << 10
+	case "sfq", "gred", "sfb", "fq_pie", "dualpi2":
 		return 128 << 10
 	case "pfifo_fast":
-		return smallestQueue + 3*8*1000
+		return smallestQueue + 3*8*length
 	}
 	return smallestQueue
 }
+
+// usualQueue is how many packets a device may have waiting unless somebody sets another number.
+const usualQueue = 1000
+
+// queueLengths says, by the devices' indices, how many packets they may have waiting: some disciplines have room for
+// all of them.
+func (s *space) queueLengths() (map[uint32]int64, error) {
+	all, err := s.devices()
+	lengths := make(map[uint32]int64, len(all))
+	for _, d := range all {
+		lengths[uint32(d.index)] = d.queue
+	}
+	return lengths, err
+}
+
+// beyondUsual is what a filter or an action takes beyond what usual ones take, by how long its description is: packet
+// filters are listed with their instructions, and take that much twice, and again as much compiled.
+func beyondUsual(description []byte) int64 { return 4 * max(0, int64(len(description))-512) }
 
 // ofClsact are the two places where a clsact discipline has filters.
 var ofClsact = []uint32{0xfffffff2, 0xfffffff3}
@@ -99,9 +134,13 @@ func readTrafficControl(s *space, pass int, each visit) error {
 	}
 	var places []place // of classes and filters
 	devices := map[[4]byte]bool{}
+	lengths, err := s.queueLengths()
+	if err != nil {
+		return err
+	}
 	var b linux.Batch
 	trafficRequest(&b, unix.RTM_GETQDISC, nil, 0)
-	err := s.dump(&b, func(p []byte) error {
+	err = s.dump(&b, func(p []byte) error {
 		t, ok := parseTraffic(p)
 		if !ok {
 			return nil
@@ -121,10 +160,18 @@ func readTrafficControl(s *space, pass int, each visit) error {
 			return nil
 		}
 		remove := func(b *linux.Batch) { trafficRequest(b, unix.RTM_DELQDISC, at[:], t.parent) }
-		if t.handle == 0 || t.parent != atRoot && t.parent != atIngress {
+		length := lengths[binary.NativeEndian.Uint32(at[:])]
+		switch {
+		case t.kind == "pfifo_fast" && length > usualQueue: // the kernel's own cannot be removed, but gets shorter
+			remove = func(b *linux.Batch) {
+				b.Request(unix.RTM_NEWLINK, 0)
+				b.Link(int(binary.NativeEndian.Uint32(at[:])), 0, 0)
+				b.Uint32(unix.IFLA_TXQLEN, usualQueue)
+			}
+		case t.handle == 0 || t.parent != atRoot && t.parent != atIngress:
 			remove = nil
 		}
-		return each(t.queueBytes(), remove)
+		return each(t.queueBytes(length), remove)
 	})
 	if err != nil {
 		return err
@@ -151,7 +198,7 @@ func readTrafficControl(s *space, pass int, each visit) error {
 		for _, kind := range []uint16{unix.RTM_GETTFILTER, unix.RTM_GETCHAIN} {
 			b.Reset()
 			trafficRequest(&b, kind, p.index[:], p.parent)
-			err := s.dump(&b, func([]byte) error { return each(filterBytes, nil) })
+			err := s.dump(&b, func(p []byte) error { return each(filterBytes+beyondUsual(p), nil) })
 			if err != nil && !missing(err) {
 				return err
 			}
@@ -194,13 +241,13 @@ func readActions(s *space, each visit) error {
 				if kind != tcaActTab {
 					continue
 				}
-				for range linux.Attrs(table) {
+				for _, one := range linux.Attrs(table) {
 					var remove func(*linux.Batch)
 					if first { // one request removes all that no filter uses
 						remove = func(b *linux.Batch) { actionRequest(b, unix.RTM_DELACTION, unix.NLM_F_ROOT, action) }
 					}
 					first = false
-					if err := each(actionBytes, remove); err != nil {
+					if err := each(actionBytes+beyondUsual(one), remove); err != nil {
 						return err
 					}
 				}

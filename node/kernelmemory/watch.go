@@ -48,6 +48,10 @@ type Watcher[ID comparable] struct {
 	told    string
 
 	exceptional map[ID]*exceptional
+
+	// All routes are read again after routesRest, which is set by how many were read.
+	routesRest time.Time
+	routesRead int64
 }
 
 // Run watches until the context ends.
@@ -93,7 +97,7 @@ func (w *Watcher[ID]) warn(what string, err error) {
 // all elements are looked at, beginning with those that had too much before
 func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 	began := time.Now()
-	w.floor = is
+	w.floor, w.routesRead = is, 0
 	w.suspects(began)
 	elements := w.Elements()
 	for id := range w.exceptional {
@@ -110,6 +114,19 @@ func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 		}
 	}
 	w.rest = began.Add(time.Duration(share*len(elements)) * lookTakes)
+	if began.After(w.routesRest) {
+		w.routesRest = began.Add(time.Duration(share*w.routesRead) * routeTakes)
+	}
+}
+
+// remembered is what is remembered of an element.
+func (w *Watcher[ID]) remembered(id ID) *exceptional {
+	m := w.exceptional[id]
+	if m == nil {
+		m = &exceptional{}
+		w.exceptional[id] = m
+	}
+	return m
 }
 
 func (w *Watcher[ID]) suspects(now time.Time) {
@@ -168,8 +185,12 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 			})
 		})
 	}
+	all, failed := s.devices()
 	for i := range readers {
 		r := &readers[i]
+		if failed == nil && r.only != nil && !r.only(all) {
+			continue
+		}
 		limit := e.limit(r.table)
 		if more, err := r.exceeds(s, limit); err != nil {
 			errs = append(errs, err)
@@ -179,10 +200,8 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 			})
 		}
 	}
-	all, err := s.links()
-	if err != nil {
-		errs = append(errs, err)
-	} else if len(foreign(all)) > e.Devices {
+	errs = append(errs, w.trimRoutes(s, id, e), failed)
+	if len(foreign(all)) > e.Devices {
 		w.holding(id, func(until time.Time) {
 			w.verdict(id, Devices, e.limit(Devices),
 				func() (int, bool, error) { return s.trimDevices(e.Devices, until) })

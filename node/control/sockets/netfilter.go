@@ -13,11 +13,27 @@ import (
 
 // boundNetfilter attaches the program that sees messages to netfilter, in place of an earlier one, and checks that the
 // kernel runs it. A kernel that was built with such programs may have been started without them (lsm= on its command
-// line).
+// line). Then the program runs in front of the function that asks the security modules.
 func boundNetfilter(pins string, limits *ebpf.Map) error {
+	err := boundNetfilterBy(netfilterProgSends, pins, limits)
+	if err != nil {
+		if failed := boundNetfilterBy(netfilterProgSendsBefore, pins, limits); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return nil
+}
+
+// boundNetfilterBy does so with one of the two programs.
+func boundNetfilterBy(name, pins string, limits *ebpf.Map) error {
 	spec, err := loadNetfilter()
 	if err != nil {
 		return err
+	}
+	for other := range spec.Programs { // a kernel that lacks the place of one would refuse both
+		if other != name {
+			delete(spec.Programs, other)
+		}
 	}
 	all, err := ebpf.NewCollectionWithOptions(spec,
 		ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{netfilterMapLimits: limits}})
@@ -25,7 +41,12 @@ func boundNetfilter(pins string, limits *ebpf.Map) error {
 		return err
 	}
 	defer all.Close()
-	l, err := link.AttachLSM(link.LSMOptions{Program: all.Programs[netfilterProgSends]})
+	var l link.Link
+	if name == netfilterProgSends {
+		l, err = link.AttachLSM(link.LSMOptions{Program: all.Programs[name]})
+	} else {
+		l, err = link.AttachTracing(link.TracingOptions{Program: all.Programs[name]})
+	}
 	if err != nil {
 		return err
 	}

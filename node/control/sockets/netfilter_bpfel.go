@@ -25,9 +25,10 @@ type netfilterAllowance struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	netfilterMapLimits   = "limits"
-	netfilterMapMessages = "messages"
-	netfilterProgSends   = "sends"
+	netfilterMapLimits       = "limits"
+	netfilterMapMessages     = "messages"
+	netfilterProgSends       = "sends"
+	netfilterProgSendsBefore = "sends_before"
 )
 
 // loadNetfilter returns the embedded CollectionSpec for netfilter.
@@ -72,7 +73,8 @@ type netfilterSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type netfilterProgramSpecs struct {
-	Sends *ebpf.ProgramSpec `ebpf:"sends"`
+	Sends       *ebpf.ProgramSpec `ebpf:"sends"`
+	SendsBefore *ebpf.ProgramSpec `ebpf:"sends_before"`
 }
 
 // netfilterMapSpecs contains maps before they are loaded into the kernel.
@@ -130,12 +132,14 @@ type netfilterVariables struct {
 //
 // It can be passed to loadNetfilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type netfilterPrograms struct {
-	Sends *ebpf.Program `ebpf:"sends"`
+	Sends       *ebpf.Program `ebpf:"sends"`
+	SendsBefore *ebpf.Program `ebpf:"sends_before"`
 }
 
 func (p *netfilterPrograms) Close() error {
 	return _NetfilterClose(
 		p.Sends,
+		p.SendsBefore,
 	)
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -31,6 +32,46 @@ func TestPartsOfNetfilterAreRefused(t *testing.T) {
 	if g.Lacking != nil {
 		t.Skip(g.Lacking) // the hook is proved not to run
 	}
+	refuseParts(t, g, cookie)
+}
+
+// TestPartsOfNetfilterAreRefusedWithoutSecurityModule: a kernel may have been started without that of eBPF programs.
+func TestPartsOfNetfilterAreRefusedWithoutSecurityModule(t *testing.T) {
+	attack.Tell(t, "the same parts of netfilter, where the kernel asks no eBPF programs as a security module",
+		"none: they are refused")
+	dir := t.TempDir()
+	g, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Close(), Destroy(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Remove(dir + "/" + layout + "/netfilter"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := boundNetfilterBy(netfilterProgSendsBefore, dir+"/"+layout, g.limits); err != nil {
+		t.Skip(err) // it is proved not to run
+	}
+	runtime.LockOSThread() // never unlocked
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	cookie, err := Cookie()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Bound(cookie, 0); err != nil { // which makes the account
+		t.Fatal(err)
+	}
+	refuseParts(t, g, cookie)
+}
+
+// refuseParts sends messages to netfilter from the namespace with this cookie, which the thread is in.
+func refuseParts(t *testing.T, g *Guard, cookie uint64) {
+	t.Helper()
 	send := func(b []byte) error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		if err != nil {

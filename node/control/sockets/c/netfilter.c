@@ -3,8 +3,9 @@
  * What an element may ask of netfilter by netlink. In some parts of netfilter each object is memory that the kernel
  * charges to nobody, that nothing bounds, and that does not need packets: 65,536 groups of the log take 256 KiB each
  * with one packet. A filter of system calls sees no netlink message. This program runs at each message that any process
- * sends (the security module's hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it. An
- * element is known as in sockets.c.
+ * sends (the security module's hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it.
+ * Where the kernel was started without the security module of eBPF programs, it runs before the function that asks all
+ * security modules. An element is known as in sockets.c.
  */
 #include "../../../../linux/bpf/kernel.h"
 
@@ -75,7 +76,7 @@ INLINE int refused(__u32 part)
 		part == PART_HELPER;
 }
 
-SEC("lsm/netlink_send") int sends(__u64 *ctx)
+INLINE int look(__u64 *ctx)
 {
 	struct sock *sk = (void *)ctx[0];
 	struct sk_buff *skb = (void *)ctx[1];
@@ -109,6 +110,17 @@ SEC("lsm/netlink_send") int sends(__u64 *ctx)
 		at += (m.length + 3) & ~3U;
 	}
 	return -NOT_PERMITTED;
+}
+
+SEC("lsm/netlink_send") int sends(__u64 *ctx)
+{
+	return look(ctx);
+}
+
+/* Whatever it returns but zero, the kernel's function returns without doing anything. */
+SEC("fmod_ret/security_netlink_send") int sends_before(__u64 *ctx)
+{
+	return look(ctx);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL"; /* the kernel takes only programs under the GPL at such hooks */

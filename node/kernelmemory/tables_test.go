@@ -1,0 +1,212 @@
+package kernelmemory
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// netlink is what programs in Perl need to speak to a part of the kernel: attributes, and questions with their answers.
+const netlink = `use strict; my $s; sub to { socket $s, 16, 3, $_[0] or die; bind $s, pack "SSLL", 16, 0, 0, 0; }
+	sub attr { my ($t, $v) = @_; pack("SS", 4 + length $v, $t) . $v . "\0" x (-length($v) & 3) }
+	sub attrs { my ($d, @all) = @_; while (length $d >= 4) { my ($l, $t) = unpack "SS", $d; last if $l < 4;
+		push @all, [$t & 0x3fff, substr $d, 4, $l - 4]; $d = length $d > (($l + 3) & ~3) ? substr $d, ($l + 3) & ~3 : "" } @all }
+	sub ask { my ($type, $flags, $body) = @_; my @all;
+		send $s, pack("LSSLL", 16 + length $body, $type, $flags | 1, 1, 0) . $body, 0, pack "SSLL", 16, 0, 0, 0 or die "send: $!";
+		for (;;) { defined recv $s, my $m, 1 << 18, 0 or die "recv: $!"; while (length $m >= 16) {
+			my ($l, $k) = unpack "LS", $m; my $p = substr $m, 16, $l - 16; $m = length $m > (($l + 3) & ~3) ? substr $m, ($l + 3) & ~3 : "";
+			if ($k == 2) { my $e = unpack "l", $p; $! = -$e; die "$!\n" if $e; return @all } return @all if $k == 3; push @all, $p } } }
+	sub family { to(16); for (ask(16, 4, pack("CCS", 3, 1, 0) . attr(2, "$_[0]\0"))) { for (attrs(substr $_, 4)) { return unpack "S", $_->[1] if $_->[0] == 1 } } }
+	`
+
+func perl(format string, args ...any) string {
+	return "perl -e '" + netlink + fmt.Sprintf(format, args...) + "'"
+}
+
+// counted asks for all of something, and prints how many there are.
+func counted(question string) string {
+	return perl("my @all = eval { %s }; die $@ if $@ && $@ !~ /No such|not supp|Invalid/; print scalar @all", question)
+}
+
+// lacking runs a script that needs something of the kernel.
+func lacking(what, script string) func(*lab) string {
+	return func(l *lab) string {
+		out, err := exec.Command("nsenter", "--net="+l.elements[mean].Path, "sh", "-c", script).CombinedOutput()
+		if err == nil {
+			return ""
+		}
+		return fmt.Sprintf("this kernel has no %s: %s", what, strings.TrimSpace(string(out)))
+	}
+}
+
+func bridgeVLANs(*lab) string {
+	if linux.ProbeBridgeVLANs() != nil {
+		return "this kernel has no VLANs of bridges (CONFIG_BRIDGE_VLAN_FILTERING)"
+	}
+	return ""
+}
+
+const segmentRouting = "ip -6 route add fd11::/64 encap seg6 mode encap segs fd02::1 dev d0 && ip -6 route del fd11::/64"
+
+const guard = `my $f = family("wireguard");`
+
+// sessions of L2TP that are no network devices, and how to ask for all of them
+const (
+	ofL2TP      = `my $f = family("l2tp");`
+	l2tpSession = `use Socket; eval { ask($f, 4, pack("CCS", 1, 1, 0) . attr(9, pack "L", 1) . attr(10, pack "L", 1) . attr(7, pack "C", 2) . attr(2, pack "S", 0) .
+		attr(24, inet_aton "10.0.0.1") . attr(25, inet_aton "10.2.2.2") . attr(26, pack "S", 1701) . attr(27, pack "S", 1701)) };
+		die $@ if $@ && $@ !~ /exist/;
+		for (1 .. %d) { eval { ask($f, 4, pack("CCS", 5, 1, 0) . attr(9, pack "L", 1) . attr(11, pack "L", $_) . attr(12, pack "L", $_) . attr(1, pack "S", 7)) };
+		die $@ if $@ && $@ !~ /exist/ }`
+)
+
+// Messages of netfilter's parts: what makes an object.
+const (
+	makeSets = `to(12); for (1 .. %d) { eval { ask(6 << 8 | 2, 0x604, pack("CCn", 2, 0, 0) . attr(1, "\7") . attr(2, "s$_\0") .
+		attr(3, "hash:ip\0") . attr(4, "\4") . attr(5, "\2") . attr(0x8007, attr(0x4012, pack "N", 65536))) }; die $@ if $@ && $@ !~ /exist|4097/ }`
+	makeCounters = `to(12); for (1 .. %d) { eval { ask(7 << 8, 0x604, pack("CCn", 2, 0, 0) . attr(1, "c$_\0")) }; die $@ if $@ && $@ !~ /exist|busy/ }`
+	makeTimes    = `to(12); for (1 .. %d) { eval { ask(8 << 8, 0x604, pack("CCn", 2, 0, 0) . attr(1, "t$_\0") . attr(2, pack "n", 2) .
+		attr(3, "\x11") . attr(0x8004, attr(0x4001, pack "N", 30))) }; die $@ if $@ && $@ !~ /exist|busy/ }`
+)
+
+// makeTunnelGroups gives a VXLAN device groups (RTM_NEWMDB of a struct br_mdb_entry, with MDBE_ATTR_DST).
+const makeTunnelGroups = `to(0); for (1 .. %d) { eval { ask(84, 0x604, pack("Cx3L", 7, INDEX) . attr(1, pack("LCCSNx12nx2", INDEX, 1, 0, 0, 0xe8000000 + $_, 0x800)) .
+	attr(0x8002, attr(5, "\12\2\2\2"))) }; die $@ if $@ && $@ !~ /exist/ }`
+
+// countHosts asks for IFLA_BRPORT_MCAST_EHT_HOSTS_CNT, which ip does not tell.
+const countHosts = `to(0); sub of { my ($d, $k) = @_; map { $_->[1] } grep { $_->[0] == $k } attrs($d) }
+	print unpack "L", (of(of(of(substr((ask(18, 4, pack "Cx3Lx8", 0, PORT))[0], 16), 18), 5), 38))[0]`
+
+// report has many hosts behind p0 say which group they are in, from which source (IGMPv3).
+const report = `ip link set p1 up; ip link set b0 type bridge mcast_snooping 1 mcast_igmp_version 3 mcast_hash_max 100000;
+	bridge link set dev p0 fastleave on; until ip -d link show p0 | grep -q "bridge_slave state forwarding"; do sleep 0.05; done
+	perl -e 'sub attr { my ($t, $v) = @_; pack("SS", 4 + length $v, $t) . $v . "\0" x (-length($v) & 3) } sub sum { my $t = 0; $t += $_ for unpack "n*", $_[0]; $t = ($t >> 16) + ($t & 65535) while $t >> 16; 65535 ^ $t }
+		my ($port, $index) = @ARGV; socket my $r, 16, 3, 0; my $set = pack("Cx3Lx8", 7, $port) . attr(0x800c, attr(37, pack "L", 1 << 30));
+		send $r, pack("LSSLL", 16 + length $set, 19, 5, 1, 0) . $set, 0, pack "SSLL", 16, 0, 0, 0; recv $r, my $m, 4096, 0; (unpack "x16l", $m)[0] == 0 or die "limit: ", unpack "x16l", $m;
+		socket my $s, 17, 3, 0 or die; for my $n (1 .. %d) {
+			my $g = pack("CCnnn", 0x22, 0, 0, 0, 1) . pack("CCnNN", 5, 0, 1, 0xe8010101, 0x0a090909); substr($g, 2, 2) = pack "n", sum $g;
+			my $p = pack("CCnnnCCnNNN", 0x46, 0xc0, 24 + length $g, 1, 0, 1, 2, 0, 0x0a100000 + $n, 0xe0000016, 0x94040000); substr($p, 10, 2) = pack "n", sum $p;
+			send $s, "\1\0\x5e\0\0\x16\2\0\0\0\0\1\x08\0$p$g", 0, pack "SnLSCCa8", 17, 0x800, $index, 0, 0, 6, "" or die "send: $!" }' $(ip -o link show p0 | cut -d: -f1) $(ip -o link show p1 | cut -d: -f1)`
+
+// advertise has d1 hear of so many prefixes.
+const advertise = `sysctl -qw net.ipv6.conf.d1.accept_ra=2; ip -6 address replace fe80::99/64 dev d0 nodad;
+	perl -e 'my $index = %[1]s; socket my $s, 10, 3, 58 or die; setsockopt $s, 41, 18, pack "i", 255; setsockopt $s, 41, 17, pack "i", $index;
+		bind $s, pack "SnNa16L", 10, 0, 0, "\xfe\x80" . "\0" x 13 . "\x99", $index or die "bind: $!";
+		for (my $n = 1; $n <= %[2]d; $n += 40) { my $m = pack "CCnCCnNN", 134, 0, 0, 64, 0, 0, 0, 0;
+			$m .= pack "CCCCNNNnnnnx8", 3, 4, 64, 0x80, 3600, 3600, 0, 0xfd77, 0, $_ >> 16, $_ & 65535 for $n .. $n + 39;
+			send $s, $m, 0, pack "SnNa16L", 10, 0, 0, "\xff\x02" . "\0" x 13 . "\1", $index or die "send: $!" }'`
+
+// tablesOfMessages are further ones.
+var tablesOfMessages = []tableCase{
+	{"VLANs of a bridge's ports", BridgeVLANs, 300, 0, func(n int) string {
+		if n == 0 { // all, of several ports
+			return `for i in 1 2 3; do ip link show q$i >/dev/null 2>&1 || ip link add q$i type veth peer name r$i;
+				ip link set q$i master b0; bridge vlan add dev q$i vid 2-4094; done`
+		}
+		return fmt.Sprintf("bridge vlan add dev p0 vid 2-%d", n)
+	}, "bridge -j -compressvlans vlan show | perl -0ne 'while (/\"vlan\":(\\d+)(?:,\"vlanEnd\":(\\d+))?/g) { $n += ($2 || $1) - $1 + 1 if $1 > 1 } print $n + 0'"},
+	{"VLANs of a bridge itself", BridgeVLANs, 300, 4094, func(n int) string {
+		return fmt.Sprintf("bridge vlan add dev b0 vid 2-%d self", n)
+	}, "bridge -j -compressvlans vlan show | perl -0ne 'while (/\"vlan\":(\\d+)(?:,\"vlanEnd\":(\\d+))?/g) { $n += ($2 || $1) - $1 + 1 if $1 > 1 } print $n + 0'"},
+	{"peers of WireGuard", Peers, 100, 2000, func(n int) string {
+		return "ip link show wg0 >/dev/null 2>&1 || ip link add wg0 type wireguard;" + perl(guard+`for (my $n = 0; $n < %d; $n += 100) {
+			ask($f, 4, pack("CCS", 1, 1, 0) . attr(2, "wg0\0") . attr(0x8008, join "", map { attr(0x8000, attr(1, pack "Nx24N", $_, 7)) } $n + 1 .. $n + 100)) }`, n)
+	}, counted(guard + `map { map { $_->[0] == 8 ? attrs($_->[1]) : () } attrs(substr $_, 4) } ask($f, 0x304, pack("CCS", 0, 1, 0) . attr(2, "wg0\0"))`)},
+	{"sessions of L2TP", Sessions, 20, 3000, func(n int) string { return perl(ofL2TP+l2tpSession, n) },
+		counted(ofL2TP + `ask($f, 0x304, pack "CCS", 8, 1, 0)`)},
+	{"sets of netfilter", Parts, 1, 10, func(n int) string { return perl(makeSets, n) },
+		counted(`to(12); ask(6 << 8 | 7, 0x304, pack("CCn", 2, 0, 0) . attr(1, "\7") . attr(6, pack "N", 4))`)},
+	{"counters of netfilter", Parts, 1000, 9000, func(n int) string { return perl(makeCounters, n) },
+		counted(`to(12); ask(7 << 8 | 1, 0x304, pack("CCn", 2, 0, 0))`)},
+	{"time limits of netfilter", Parts, 500, 5000, func(n int) string { return perl(makeTimes, n) },
+		counted(`to(12); ask(8 << 8 | 1, 0x304, pack("CCn", 2, 0, 0))`)},
+	{"encapsulations of IPv6 routes", Encapsulations, 500, 5000, func(n int) string {
+		return lines(`route replace fd10:%1$x:%2$x:%3$x::/64 encap seg6 mode encap segs fd02::1,fd02::%4$x dev d0`, n) +
+			"| ip -6 -batch -"
+	}, "ip -6 route | grep -c encap; true"},
+	{"encapsulations of IPv4 routes", Encapsulations, 500, 5000, func(n int) string {
+		return lines(`route replace 11.%1$d.%2$d.%3$d encap seg6 mode encap segs fd02::1,fd02::%4$x dev d0`, n) + "| ip -batch -"
+	}, "ip route | grep -c encap; true"},
+	{"encapsulations of next hops", NextHops, 300, 5000, func(n int) string {
+		return "ip -6 address replace fd01::1/64 dev d0 nodad;" + lines(`nexthop replace id %4$d encap seg6 mode encap segs fd02::1,fd02::%4$x via fd01::2 dev d0`, n) +
+			"| ip -6 -batch -"
+	}, "ip nexthop | wc -l"},
+	{"routes that router advertisements make", Advertised, 500, 5000, func(n int) string {
+		return fmt.Sprintf(advertise, "'$(cat /sys/class/net/d0/ifindex 2>/dev/null || ip -o link show d0 | cut -d: -f1)'", n)
+	}, "ip -6 route | grep -c '^fd77.*expires'; true"},
+	{"hosts in groups of bridges", BridgeGroups, 1000, 9000, func(n int) string {
+		return fmt.Sprintf(report, n)
+	}, "port=$(ip -o link show p0 | cut -d: -f1); " + strings.ReplaceAll(perl(countHosts), "PORT", "'$port'")},
+	{"groups of tunnels", BridgeGroups, 500, 9000, func(n int) string {
+		return "ip link show v0 >/dev/null 2>&1 || ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up;" +
+			"index=$(ip -o link show v0 | cut -d: -f1);" + strings.ReplaceAll(perl(makeTunnelGroups, n), "INDEX", "'$index'")
+	}, "ip link show v0 >/dev/null 2>&1 || { echo 0; exit; }; " + counted(`to(0); map { attrs($_->[1]) } grep { $_->[0] == 1 } map { attrs(substr $_, 8) } ask(86, 0x304, pack "Cx7", 7)`)},
+	{"long queues", TrafficControl, 2000, 60000, func(n int) string {
+		return fmt.Sprintf("tc qdisc replace dev d0 root pfifo_fast; ip link set d0 txqueuelen %d", n)
+	}, "ip -o link show d0 | grep -o 'qlen [0-9]*' | cut -d' ' -f2"},
+	{"packet filters of traffic control", TrafficControl, 3, 40, func(n int) string {
+		return "tc qdisc replace dev d0 clsact; for i in $(seq " + fmt.Sprint(n) + "); do tc filter add dev d0 egress pref $i bpf bytecode '1801," +
+			strings.Repeat("0 0 0 1,", 1800) + "6 0 0 0'; done"
+	}, "tc filter show dev d0 egress | grep -c bytecode; true"},
+}
+
+// lacksTable says why this kernel has no such table, if it has none.
+var lacksTable = map[string]func(*lab) string{
+	"VLANs of a bridge's ports":     bridgeVLANs,
+	"VLANs of a bridge itself":      bridgeVLANs,
+	"peers of WireGuard":            lacking("WireGuard", "ip link add wg0 type wireguard"),
+	"sessions of L2TP":              lacking("L2TP", perl(ofL2TP+l2tpSession, 1)),
+	"sets of netfilter":             lacking("ipset", perl(makeSets, 0)),
+	"counters of netfilter":         lacking("nfacct", perl(makeCounters, 0)),
+	"time limits of netfilter":      lacking("time limits of connections", perl(makeTimes, 0)),
+	"encapsulations of IPv6 routes": lacking("segment routing", segmentRouting),
+	"encapsulations of IPv4 routes": lacking("segment routing", segmentRouting),
+	"encapsulations of next hops":   lacking("segment routing", segmentRouting),
+}
+
+// TestSharedEncapsulationsCountOnce: IPv4 routes over one next hop share what hangs at it.
+func TestSharedEncapsulationsCountOnce(t *testing.T) {
+	l := newLab(t, 16<<20)
+	if why := lacksTable["encapsulations of IPv4 routes"](l); why != "" {
+		t.Skip(why)
+	}
+	l.in(t, mean, lines(`route add 11.%1$d.%2$d.%3$d encap seg6 mode encap segs fd02::1,fd02::2 dev d0`, 5000)+"| ip -batch -")
+	l.w.look(mean, l.elements[mean])
+	if n := l.in(t, mean, "ip route | grep -c encap; true"); n != "5000" || len(l.verdicts) > 0 {
+		t.Errorf("%s routes are left of 5,000 that share one encapsulation; %d verdicts", n, len(l.verdicts))
+	}
+}
+
+// TestReadingRoutesIsBounded: after many routes were read in vain, they are not read again at once, unless something was
+// found.
+func TestReadingRoutesIsBounded(t *testing.T) {
+	l := newLab(t, 16<<20)
+	if why := lacksTable["encapsulations of IPv6 routes"](l); why != "" {
+		t.Skip(why)
+	}
+	encapsulated := lines(`route replace fd10:%1$x:%2$x:%3$x::/64 encap seg6 mode encap segs fd02::1,fd02::%4$x dev d0`, 5000) +
+		"| ip -6 -batch -"
+	left := func() string { return l.in(t, mean, "ip -6 route | grep -c encap; true") }
+	l.w.everybody(t.Context(), 0)
+	if l.w.routesRead == 0 || l.w.routesRest.IsZero() {
+		t.Errorf("%d routes were read, rest until %v", l.w.routesRead, l.w.routesRest)
+	}
+	l.w.routesRest = time.Now().Add(time.Hour)
+	l.in(t, mean, encapsulated)
+	if l.w.everybody(t.Context(), 0); left() != "5000" {
+		t.Errorf("routes were read before the time: %s are left", left())
+	}
+	l.w.routesRest = time.Time{}
+	if l.w.everybody(t.Context(), 0); left() != "0" {
+		t.Errorf("%s are left", left())
+	}
+	l.w.routesRest = time.Now().Add(time.Hour)
+	l.in(t, mean, encapsulated)
+	if l.w.everybody(t.Context(), 0); left() != "0" {
+		t.Errorf("who had too much is not read again at once: %s are left", left())
+	}
+}
