@@ -283,3 +283,43 @@ func TestCrashOfALaterWriteIsSwept(t *testing.T) {
 	}
 	equal(t, load(t, s)["net"], old)
 }
+
+// A document whose writing was given up, and that is carried out later, overwrites nothing newer.
+func TestDocumentThatIsCarriedOutLate(t *testing.T) {
+	for name, first := range map[string]bool{"one that is there": false, "the first": true} {
+		for when, early := range map[string]bool{"before the next": true, "behind the next": false} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				s := open(t, t.TempDir())
+				if !first {
+					if err := s.PutQuotas(t.Context(), quotasFor(1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				kv := s.kv
+				slow := &slowKV{KV: kv}
+				s.kv = slow
+				if err := s.PutQuotas(t.Context(), quotasFor(2)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				s.kv = kv
+				release := func() {
+					if resp, err := slow.release(); err != nil || resp.Succeeded != early {
+						t.Errorf("the late one was carried out: %v, %v; wanted is %v", resp.Succeeded, err, early)
+					}
+				}
+				if early {
+					release()
+				}
+				if err := s.PutQuotas(t.Context(), quotasFor(3)); err != nil {
+					t.Fatal(err)
+				}
+				if !early {
+					release()
+				}
+				if q, err := s.Quotas(t.Context()); err != nil || q.Owners["bob"].Networks != 3 {
+					t.Errorf("the quotas are %+v, %v", q, err)
+				}
+			})
+		}
+	}
+}

@@ -137,12 +137,11 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 		revision, err := patiently(within, func() (int64, error) {
 			ctx, cancel := context.WithTimeout(within, requestTimeout)
 			defer cancel()
-			resp, err := s.kv.Put(ctx, s.documentKey(name), string(b))
+			revision, err := s.putOver(ctx, name, string(b))
 			if err != nil {
 				s.unsureOf(name, sum(b), err)
-				return 0, err
 			}
-			return resp.Header.Revision, nil
+			return revision, err
 		})
 		if err == nil {
 			s.versions[name] = version{moved: revision}
@@ -165,6 +164,25 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 		return s.lay(&entry{Key: documentKeys + name, Value: b, Base: v.moved, Writes: slices.Clone(v.tried)}, err)
 	}
 	return err
+}
+
+// putOver writes a document over what is in the store now, and demands that it is: what gets no answer, and is carried
+// out late, overwrites nothing newer.
+func (s *Store) putOver(ctx context.Context, name, value string) (int64, error) {
+	key := s.documentKey(name)
+	for {
+		v := s.versions[name]
+		resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", v.moved)).
+			Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return 0, err
+		}
+		if resp.Succeeded {
+			return resp.Header.Revision, nil
+		}
+		// It was not read before, a try of ours was carried out after all, or another manager has written it.
+		s.versions[name] = version{moved(resp.Responses[0].GetResponseRange().Kvs), v.tried}
+	}
 }
 
 // unsureOf takes note of a value of a document that may have been written, if the error leaves that open.
