@@ -24,6 +24,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.exportCommand(),
 		c.importCommand(),
 		c.convertCommand(),
+		c.embedCommand(),
 		c.deleteCommand(),
 		c.forgetCommand(),
 		c.quotaCommand(),
