@@ -32,8 +32,12 @@ be unlimited.
 
 An owner, who asks with a token, has default bounds: ` + strconv.Itoa(usual.Networks) + ` networks, ` + strconv.Itoa(usual.Elements) + ` elements, ` + usual.Stored.String() + `
 of descriptions with their configuration files (stored), ` + strconv.Itoa(usual.Requests) + ` requests under way, ` + strconv.Itoa(usual.Streams) + ` streams
-(exec, console, capture, logs, check, watches). The bounds of owner/* count for every owner without
-bounds of their own.
+(exec, console, capture, logs, check, watches), ` + usual.Images.String() + ` of images and of large files that networks put into elements
+(images). Of these counts what each takes on a node, unpacked, or as the manager keeps it, whichever is more:
+unpacked, it is a sixteenth and 8 MiB more than its files. An earlier version of large files that no network
+uses any more counts for an hour after it was sent; ` + "`polyplane image remove ID`" + ` removes it at once.
+
+The bounds of owner/* count for every owner without bounds of their own.
 
   the keys:  ` + strings.Join(model.SettingsOfQuota(), " ") + `  (KEY= takes a bound away)`,
 		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota " +
@@ -110,17 +114,18 @@ func (c *CLI) showQuotas(all []model.QuotaStatus, o output) error {
 		_, err := fmt.Fprintln(c.Out, "there are no networks and no quotas yet")
 		return err
 	}
-	t := table{head: []string{"OF", ">NETWORKS", ">ELEMENTS", ">CPU", ">MEMORY", ">DISK", ">STORED"}}
+	t := table{head: []string{"OF", ">NETWORKS", ">ELEMENTS", ">CPU", ">MEMORY", ">DISK", ">STORED", ">IMAGES"}}
 	for _, q := range all {
-		name, networks := q.Name, ""
+		name, networks, images := q.Name, "", ""
 		if q.Kind == model.QuotaOfOwner {
 			name, networks = ownerWord+"/"+name, boundOf(strconv.Itoa(q.Used.Networks), q.Limit.Networks, strconv.Itoa)
+			images = boundOf(q.Used.Images.Rounded(), q.Limit.Images, model.Bytes.String)
 		}
 		t.add(texts(name, networks, boundOf(strconv.Itoa(q.Used.Elements), q.Limit.Elements, strconv.Itoa),
 			boundOf(q.Used.CPU.String(), q.Limit.CPU, model.CPU.String),
 			boundOf(q.Used.Memory.Rounded(), q.Limit.Memory, model.Bytes.String),
 			boundOf(q.Used.Disk.Rounded(), q.Limit.Disk, model.Bytes.String),
-			boundOf(q.Used.Stored.Rounded(), q.Limit.Stored, model.Bytes.String))...)
+			boundOf(q.Used.Stored.Rounded(), q.Limit.Stored, model.Bytes.String), images)...)
 	}
 	return t.write(c.Out, c.colour(), true, "")
 }

@@ -64,6 +64,7 @@ type Image struct {
 	Size     Bytes `json:"size"`
 	Unpacked Bytes `json:"unpacked"`
 	Files    int   `json:"files"`
+	Bytes    Bytes `json:"bytes,omitempty" doc:"How many bytes its files have together, where that is known."`
 	LeftOut  int   `json:"leftOut,omitempty" doc:"How many devices, pipes and sockets in it are not unpacked."`
 	// Tree tells that it is what networks put into elements (files), of which no element is made. It has no names.
 	Tree  bool      `json:"tree,omitempty" doc:"It is files that are put into elements, and no element is made from it."`

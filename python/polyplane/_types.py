@@ -446,6 +446,7 @@ class ISIS(TypedDict, total=False):
 class Image(TypedDict, total=False):
     added: Required[str]
     architecture: str
+    bytes: int
     files: Required[int]
     id: Required[str]
     leftOut: int

@@ -20,10 +20,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/polyplane/polyplane/durable"
 	"github.com/polyplane/polyplane/image"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -42,8 +41,6 @@ const (
 	indexName  = "index.json"
 	fileSuffix = ".image"
 	newPattern = ".new-*"
-	// leastRoom is what stays free on the machine's disk, in bytes.
-	leastRoom = 256 << 20
 )
 
 // Kinds of what is refused. Other errors are the machine's.
@@ -194,17 +191,94 @@ func (s *Store) FindTree(owner, id string) (model.Image, error) {
 // NoTree is the error where nobody has sent files under an ID, or not to whom asks.
 func NoTree(id string) error { return refuse(ErrNone, "there is no tree %s", model.ShortImage(id)) }
 
-// Trees are the owners of all files that are put into elements, by their IDs.
-func (s *Store) Trees() map[string][]string {
+// Tree is what is known of files that are put into elements.
+type Tree struct {
+	Owners []string
+	Bytes  model.Bytes // zero where it is not known
+}
+
+// Trees are all files that are put into elements, by their IDs.
+func (s *Store) Trees() map[string]Tree {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owners := map[string][]string{}
+	all := map[string]Tree{}
 	for _, i := range s.all {
 		if i.Tree {
-			owners[i.ID] = append(owners[i.ID], i.Owner)
+			all[i.ID] = Tree{append(all[i.ID].Owners, i.Owner), max(all[i.ID].Bytes, i.Bytes)}
 		}
 	}
-	return owners
+	return all
+}
+
+// Holder is an owner who has an image.
+type Holder struct{ Owner, ID string }
+
+// Holders are those who have each image, by its ID.
+func (s *Store) Holders() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string][]string{}
+	for _, i := range s.all {
+		all[i.ID] = append(all[i.ID], i.Owner)
+	}
+	return all
+}
+
+// Share gives an owner what others have, under their names for it where the owner has none that are called so: a
+// network that uses it has become the owner's.
+func (s *Store) Share(ids []string, owner string, quota model.Bytes) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, used, more := slices.Clone(s.all), model.Bytes(0), model.Bytes(0)
+	names := map[string]bool{}
+	for i := range next {
+		if next[i].Owner == owner {
+			used += cost(&next[i])
+			for _, name := range next[i].Names {
+				names[name] = true
+			}
+		}
+	}
+	for _, id := range ids {
+		at := slices.IndexFunc(next, func(i model.Image) bool { return i.ID == id })
+		if at < 0 || slices.ContainsFunc(next, func(i model.Image) bool { return i.ID == id && visible(&i, owner) }) {
+			continue
+		}
+		is := next[at]
+		is.Owner, is.UsedBy = owner, nil
+		is.Names = slices.DeleteFunc(slices.Clone(is.Names), func(name string) bool { return names[name] })
+		for _, name := range is.Names {
+			names[name] = true
+		}
+		more += cost(&is)
+		next = append(next, is)
+	}
+	switch {
+	case more == 0:
+		return nil
+	case quota > 0 && used+more > quota:
+		return refuse(ErrQuota, "user %s's quota of images is %s: with those of the network, of %s, it would be %s",
+			owner, quota, more.Rounded(), (used + more).Rounded())
+	}
+	return s.write(next)
+}
+
+// ForgetLost forgets images whose files are not there any more, and returns them: whoever brings one again is not told
+// that it is there.
+func (s *Store) ForgetLost() (lost []model.Image, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := slices.DeleteFunc(slices.Clone(s.all), func(i model.Image) bool {
+		_, err := os.Stat(s.path(i.ID))
+		if errors.Is(err, fs.ErrNotExist) {
+			lost = append(lost, i)
+		}
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	return lost, s.write(next)
 }
 
 // best is the one of several that an owner means.
@@ -294,7 +368,12 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	if quota > 0 {
 		most = min(most, int64(quota)+1<<20)
 	}
-	n, err := copyWithRoom(f, io.LimitReader(r, most+1), s.dir)
+	n, err := linux.CopyWithRoom(f, io.LimitReader(r, most+1), s.dir)
+	if errors.Is(err, linux.ErrNoRoom) {
+		room, _ := linux.RoomAt(s.dir)
+		return model.Image{}, fmt.Errorf("the manager's disk is too full: of %s %s must stay free; make room there",
+			s.dir, model.Bytes(room.Spare()).Rounded())
+	}
 	if err != nil {
 		return model.Image{}, err
 	}
@@ -325,24 +404,6 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	return is, err
 }
 
-// copyWithRoom copies as long as the machine's disk has room.
-func copyWithRoom(w io.Writer, r io.Reader, dir string) (n int64, err error) {
-	for {
-		var s unix.Statfs_t
-		if err := unix.Statfs(dir, &s); err == nil && int64(s.Bavail)*s.Bsize < leastRoom {
-			return n, fmt.Errorf("the machine's disk is full: %s has less than %s free", dir, model.Bytes(leastRoom))
-		}
-		part, err := io.CopyN(w, r, 16<<20)
-		n += part
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-}
-
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is model.Image, err error) {
@@ -364,7 +425,7 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 		}
 		return is, refuse(ErrWrong, "%v", err)
 	}
-	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files, LeftOut: counts.LeftOut,
+	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files, Bytes: model.Bytes(counts.Bytes), LeftOut: counts.LeftOut,
 		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
 }
 
@@ -439,12 +500,12 @@ const treeStays = time.Hour
 
 // Collect removes images that no name leads to any more and that nobody uses: those that a newer one has replaced, and
 // trees of networks that have others or are gone.
-func (s *Store) Collect(used map[string]bool) error {
+func (s *Store) Collect(used map[Holder]bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var gone []string
 	next := slices.DeleteFunc(slices.Clone(s.all), func(i model.Image) bool {
-		if len(i.Names) > 0 || used[i.ID] || i.Tree && time.Since(i.Added) < treeStays {
+		if len(i.Names) > 0 || used[Holder{i.Owner, i.ID}] || i.Tree && time.Since(i.Added) < treeStays {
 			return false
 		}
 		gone = append(gone, i.ID)

@@ -106,7 +106,7 @@ func TestStore(t *testing.T) {
 	if got, _ := s.Find("ann", "web:1"); got.ID != three {
 		t.Errorf("web:1 is %s", got.ID)
 	}
-	if err := s.Collect(map[string]bool{two: true}); err != nil || len(s.List("ann")) != 3 {
+	if err := s.Collect(map[Holder]bool{{"ann", two}: true}); err != nil || len(s.List("ann")) != 3 {
 		t.Errorf("%v, and there are %d", err, len(s.List("ann")))
 	}
 	if err := s.Collect(nil); err != nil || len(s.List("ann")) != 2 {
@@ -181,7 +181,7 @@ func TestTrees(t *testing.T) {
 		}
 	}
 	s.mu.Unlock()
-	if err := s.Collect(map[string]bool{id: true}); err != nil || len(s.List("")) != 2 {
+	if err := s.Collect(map[Holder]bool{{"ann", id}: true}); err != nil || len(s.List("")) != 2 {
 		t.Errorf("used, and gone: %v", err)
 	}
 	if err := s.Collect(nil); err != nil || len(s.List("")) != 1 || s.List("")[0].Owner != "" {

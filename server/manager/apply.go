@@ -130,6 +130,13 @@ func (m *Manager) applyNamed(ctx context.Context, of named, options model.ApplyO
 	if options.DryRun {
 		return results, nil
 	}
+	for i, old := range situations {
+		if old != nil && results[i].Changed {
+			if err := m.images.inherit(&old.record, &results[i].Record); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if only != "" {
 		var lost []model.Restraint
 		for i := range results {

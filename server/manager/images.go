@@ -42,9 +42,9 @@ func imageProblem(err error) error {
 // Images are those that whoever asks may use.
 func (s *shelf) Images(ctx context.Context) model.ImageList {
 	all := s.kept.List(api.Only(ctx))
-	used := s.used()
+	used := s.relying()
 	for i := range all {
-		for _, network := range used[all[i].ID] {
+		for _, network := range used[images.Holder{Owner: all[i].Owner, ID: all[i].ID}] {
 			if s.checkMine(ctx, network) == nil {
 				all[i].UsedBy = append(all[i].UsedBy, network)
 			}
@@ -86,6 +86,75 @@ func (s *shelf) used() map[string][]string {
 	return used
 }
 
+// relying are the networks, in order, that use what somebody has: the network's owner, else an administrator, else
+// whoever has it.
+func (s *shelf) relying() map[images.Holder][]string {
+	holders, all := s.kept.Holders(), map[images.Holder][]string{}
+	used := s.used()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id, networks := range used {
+		for _, name := range networks {
+			n := s.networks[name]
+			if n == nil || n.damaged != nil {
+				continue
+			}
+			of := holders[id]
+			for _, owner := range []string{n.record.WhoseItIs(), ""} {
+				if slices.Contains(of, owner) {
+					of = []string{owner}
+					break
+				}
+			}
+			for _, owner := range of {
+				at := images.Holder{Owner: owner, ID: id}
+				all[at] = append(all[at], name)
+			}
+		}
+	}
+	return all
+}
+
+// inherit gives the new owner of a network what it uses, where the owner has changed. The caller holds changing.
+func (s *shelf) inherit(was, is *model.Record) error {
+	if was.WhoseItIs() == is.WhoseItIs() {
+		return nil
+	}
+	var ids []string
+	for i := range is.Network.Elements {
+		ids = append(ids, is.Network.Elements[i].ImageIDs()...)
+	}
+	return imageProblem(s.kept.Share(ids, is.WhoseItIs(), s.quota(is.WhoseItIs())))
+}
+
+// forgetLost forgets images whose files are gone, and tells of them.
+func (s *shelf) forgetLost() {
+	lost, err := s.kept.ForgetLost()
+	if err != nil {
+		slog.Warn("images whose files are gone are not forgotten", "error", err)
+	}
+	for _, is := range lost {
+		words := fmt.Sprintf("image %s (%s) is lost: its file is gone from the manager's disk; import or pull it again",
+			model.FewNames(3, is.Names), model.ShortImage(is.ID))
+		if is.Tree {
+			words = fmt.Sprintf("files of %s (%s) are lost: they are gone from the manager's disk; `polyplane apply -f` "+
+				"of the networks that use them brings them again", is.Unpacked.Rounded(), model.ShortImage(is.ID))
+		}
+		s.event(model.Warning, "manager", "ImageLost", words, "")
+	}
+}
+
+// unusedTrees is how much of an owner's are files that no network uses.
+func (s *shelf) unusedTrees(owner string) (size model.Bytes) {
+	used := s.relying()
+	for _, i := range s.kept.List(owner) {
+		if i.Tree && i.Owner == owner && len(used[images.Holder{Owner: owner, ID: i.ID}]) == 0 {
+			size += max(i.Size, i.Unpacked)
+		}
+	}
+	return size
+}
+
 // relyOn are the networks that use an image and could not if this owner had it no longer. The caller holds changing.
 func (s *shelf) relyOn(is model.Image) (networks []string) {
 	others := slices.DeleteFunc(s.kept.List(""), func(i model.Image) bool {
@@ -119,11 +188,19 @@ func (s *shelf) quota(owner string) model.Bytes {
 // AddImage takes an image, or gives one that is there another name where nothing is sent.
 func (s *shelf) AddImage(ctx context.Context, id, name string, content io.Reader) (model.Image, error) {
 	owner := api.Only(ctx)
+	s.forgetLost()
 	if content == nil {
 		is, err := s.kept.Name(owner, id, name, s.quota(owner))
 		return is, imageProblem(err)
 	}
 	is, err := s.kept.Add(ctx, owner, id, name, s.quota(owner), content)
+	if errors.Is(err, images.ErrQuota) {
+		if unused := s.unusedTrees(owner); unused > 0 {
+			err = fmt.Errorf("%w; %s are files that no network uses any more: they go an hour after they were sent, "+
+				"`polyplane image list` names them, and `polyplane image remove ID` removes them at once", err,
+				unused.Rounded())
+		}
+	}
 	if err == nil {
 		words := fmt.Sprintf("image %s (%s) is here", name, model.ShortImage(id))
 		if is.Tree {
@@ -172,6 +249,9 @@ func (s *shelf) ReadImage(node, id string) (*os.File, error) {
 			model.ShortImage(id), node)
 	}
 	f, err := s.kept.Read(id)
+	if errors.Is(err, images.ErrNone) {
+		s.forgetLost()
+	}
 	return f, imageProblem(err)
 }
 
@@ -223,9 +303,10 @@ func (s *shelf) collect(ctx context.Context) {
 
 // collectNow does the work of collect. The caller holds changing, so no network begins to use one meanwhile.
 func (s *shelf) collectNow() {
-	used := map[string]bool{}
-	for id := range s.used() {
-		used[id] = true
+	s.forgetLost()
+	used := map[images.Holder]bool{}
+	for of := range s.relying() {
+		used[of] = true
 	}
 	if err := s.kept.Collect(used); err != nil {
 		slog.Warn("images that nobody uses are not removed", "error", err)
@@ -235,13 +316,13 @@ func (s *shelf) collectNow() {
 // access is what somebody may use of the trees. It is looked up once for as many as a request may name.
 type access struct {
 	*shelf
-	ctx    context.Context
-	owners map[string][]string // of all trees, by ID
-	used   map[string][]string // the networks that use each, once that counts
+	ctx   context.Context
+	trees map[string]images.Tree // all, by ID
+	used  map[string][]string    // the networks that use each, once that counts
 }
 
 func (s *shelf) accessOf(ctx context.Context) *access {
-	return &access{shelf: s, ctx: ctx, owners: s.kept.Trees()}
+	return &access{shelf: s, ctx: ctx, trees: s.kept.Trees()}
 }
 
 // lacks adds which trees of an element are not here, as long as they are told one by one.
@@ -262,11 +343,11 @@ func (a *access) lacks(n *model.Network, e *model.Element, missing []error) []er
 // mayUse tells why somebody may not use a tree: it is no tree, or another's and in no network of the own. An image that
 // elements are made from is never one: its links lead where they would in an element, and nowhere else.
 func (a *access) mayUse(id string) error {
-	owners, is := a.owners[id]
+	tree, is := a.trees[id]
 	if !is {
 		return images.NoTree(id)
 	}
-	if owner := api.Only(a.ctx); owner == "" || slices.Contains(owners, owner) {
+	if owner := api.Only(a.ctx); owner == "" || slices.Contains(tree.Owners, owner) {
 		return nil
 	}
 	if a.used == nil {
@@ -276,6 +357,20 @@ func (a *access) mayUse(id string) error {
 		return nil
 	}
 	return images.NoTree(id)
+}
+
+// sized are an element's files with the sizes that trees have, whatever a document says of them; nil where it is right.
+func (a *access) sized(all map[string]model.File) (sized map[string]model.File) {
+	for at, f := range all {
+		if is := a.trees[f.Tree].Bytes; f.Tree != "" && is > 0 && f.Size != is {
+			if sized == nil {
+				sized = maps.Clone(all)
+			}
+			f.Size = is
+			sized[at] = f
+		}
+	}
+	return sized
 }
 
 // ReadTree opens a tree for whoever may use it.
@@ -291,6 +386,7 @@ func (s *shelf) ReadTree(ctx context.Context, id string) (*os.File, error) {
 // brings them.
 func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) ([]model.Document, error) {
 	owner := api.Only(ctx)
+	s.forgetLost()
 	trees := s.accessOf(ctx)
 	var missing []error
 	what := "images"
@@ -298,7 +394,17 @@ func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) (
 	for i := range out {
 		elements := out[i].Network.Elements
 		cloned := false
+		own := func() { // what was given stays as it is
+			if !cloned {
+				elements, cloned = slices.Clone(elements), true
+				out[i].Network.Elements = elements
+			}
+		}
 		for k := range elements {
+			if sized := trees.sized(elements[k].Contents); sized != nil {
+				own()
+				elements[k].Contents = sized
+			}
 			if !dry {
 				if all := trees.lacks(&out[i].Network, &elements[k], missing); len(all) > len(missing) {
 					missing, what = all, "images or files"
@@ -317,10 +423,7 @@ func (s *shelf) pin(ctx context.Context, documents []model.Document, dry bool) (
 				}
 				continue
 			}
-			if !cloned {
-				elements, cloned = slices.Clone(elements), true
-				out[i].Network.Elements = elements
-			}
+			own()
 			name, _ := model.SplitImage(of)
 			if name == is.ID || model.IsImageID("sha256:"+name) {
 				name = ""

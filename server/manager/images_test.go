@@ -168,7 +168,7 @@ func TestTreesOfNetworks(t *testing.T) {
 	}
 	id, data := string(img.ID), b.Bytes()
 	lab := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host, Node: "n1",
-		Service: model.Service{Contents: map[string]model.File{"/srv/www": {Tree: id, Size: 5 << 20}}}}}}
+		Service: model.Service{Contents: map[string]model.File{"/srv/www": {Tree: id, Size: 1}}}}}}
 	if _, err := f.Apply(ann, lab, model.ApplyOptions{Owner: "ann"}); err == nil ||
 		!strings.Contains(err.Error(), "some images or files are not here") || !strings.Contains(err.Error(), "/srv/www") {
 		t.Errorf("files that are not here: %v", err)

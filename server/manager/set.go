@@ -69,6 +69,9 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		if err := m.checkTitle(is); err != nil {
 			return result, err
 		}
+		if err := m.images.inherit(&old.record, &next); err != nil {
+			return result, err
+		}
 	}
 	result = model.SetResult{Record: next, Before: old.record, Changed: !same(old.record, next)}
 	if !result.Changed && equalSettings(marks, old.record.Set) {

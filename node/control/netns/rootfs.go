@@ -67,7 +67,7 @@ type elementFiles struct {
 	image   bool // it begins as an image
 	// below is where the image is mounted. Its files have the numbers there that they have in the image.
 	below string
-	ways map[string]bool // directories that must be there for files that are about to be written
+	ways  map[string]bool // directories that must be there for files that are about to be written
 	// trees are those that it was given, for whoever asks what was made inside.
 	trees *treesOf
 }
