@@ -425,7 +425,8 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 		}
 		return is, refuse(ErrWrong, "%v", err)
 	}
-	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files, Bytes: model.Bytes(counts.Bytes), LeftOut: counts.LeftOut,
+	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files,
+		Bytes: model.Bytes(counts.Bytes), LeftOut: counts.LeftOut,
 		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
 }
 

@@ -137,8 +137,8 @@ func (s *shelf) forgetLost() {
 		words := fmt.Sprintf("image %s (%s) is lost: its file is gone from the manager's disk; import or pull it again",
 			model.FewNames(3, is.Names), model.ShortImage(is.ID))
 		if is.Tree {
-			words = fmt.Sprintf("files of %s (%s) are lost: they are gone from the manager's disk; `polyplane apply -f` "+
-				"of the networks that use them brings them again", is.Unpacked.Rounded(), model.ShortImage(is.ID))
+			words = fmt.Sprintf("files of %s (%s) are lost: they are gone from the manager's disk; `polyplane apply "+
+				"-f` of the networks that use them brings them again", is.Unpacked.Rounded(), model.ShortImage(is.ID))
 		}
 		s.event(model.Warning, "manager", "ImageLost", words, "")
 	}
