@@ -2,9 +2,11 @@ package system
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,6 +59,36 @@ func compute(t *testing.T, processes int, attributes *syscall.SysProcAttr) {
 	}
 }
 
+// processorTime is what the platform has used of processors so far: the manager, the agent of n1, what this has started
+// and has ended (runc), and the elements.
+func (p *platform) processorTime() map[string]time.Duration {
+	p.t.Helper()
+	const tick = 10 * time.Millisecond // USER_HZ
+	all := map[string]time.Duration{}
+	for name, pid := range p.processes() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		at := func(i int) time.Duration { n, _ := strconv.Atoi(fields[i-3]); return time.Duration(n) * tick }
+		all[name] = at(14) + at(15) // proc_pid_stat(5)
+		if name == "agent n1" {
+			all["what the agent runs"] = at(16) + at(17)
+		}
+	}
+	group := p.dirs.Node("n1").Cgroup()
+	if used, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", group, "cpuacct.usage")); err == nil {
+		n, _ := strconv.Atoi(strings.TrimSpace(string(used)))
+		all["elements"] = time.Duration(n)
+	} else if used, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cpu.stat")); err == nil {
+		var n int
+		fmt.Sscanf(string(used), "usage_usec %d", &n) //nolint:errcheck // it is its first line
+		all["elements"] = time.Duration(n) * time.Microsecond
+	}
+	return all
+}
+
 // TestRoutersConverge: once `apply` says that a grid of FRR routers is ready, each has its configuration, and OSPF
 // finds all ways. READY_ROUTERS, READY_LOAD (processes that compute all the while), READY_RUNS and READY_SOFTWARE (frr,
 // bird) make it another: docs/reliability.md.
@@ -76,9 +108,10 @@ func TestRoutersConverge(t *testing.T) {
 	file := gridFile(t, routers, max(3, min(20, routers/10)), software)
 	busy(t, number("READY_LOAD", 0))
 	for run := range runs {
-		began := time.Now()
+		before, began := p.processorTime(), time.Now()
 		p.run("apply", "-f", file, "--timeout", "30m")
 		applied := time.Since(began)
+		used := p.processorTime()
 		for name, e := range p.elements("grid") {
 			if e.Phase != model.PhaseRunning {
 				t.Errorf("grid is ready, and %s is %s: %s", name, e.Phase, e.Message)
@@ -92,6 +125,10 @@ func TestRoutersConverge(t *testing.T) {
 		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "30m")
 		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(),
 			time.Since(began).Seconds())
+		for _, what := range slices.Sorted(maps.Keys(used)) {
+			t.Logf("  %s: %.1f ms of processor a router until ready", what,
+				(used[what]-before[what]).Seconds()*1000/float64(routers))
+		}
 		p.run("delete", "grid", "--timeout", "30m")
 	}
 }

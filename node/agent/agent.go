@@ -125,6 +125,11 @@ const (
 	// finds nothing to do, but never longer than fullMost.
 	thrift   = 1000
 	fullMost = 2 * time.Minute
+	// While elements are starting, many of them become ready one after the other, and each look at the whole node takes
+	// processor time from them. So after such a look the loop rests restTimes as long as it took, at most restMost.
+	// What people ask for does not wait for that.
+	restTimes = 10
+	restMost  = 250 * time.Millisecond
 	// What failed is tried again after firstRetry. The wait doubles with each failure, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -169,6 +174,7 @@ type Agent struct {
 	hooks     map[model.ID]map[string]model.HookUse // in use, by interface
 	underlay  map[string]model.HookUse
 	retry     time.Duration
+	starting  bool // the last pass left nothing to be done but to wait for elements that are starting
 	saved     *instance.Desired
 	lastWrite int64 // its revision
 }
@@ -268,7 +274,8 @@ func (a *Agent) changed() {
 func (a *Agent) loop(ctx context.Context) error {
 	audit := time.NewTicker(auditEvery)
 	defer audit.Stop()
-	full, retry, count := newTimer(), newTimer(), newTimer()
+	full, retry, count, rested := newTimer(), newTimer(), newTimer(), newTimer()
+	defer rested.Stop()
 	defer full.Stop()
 	defer retry.Stop()
 	defer count.Stop()
@@ -277,11 +284,16 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer settled.Stop()
 	var wait, lastWait, look time.Duration
 	var lastHeard time.Time
-	settling := false
+	settling, ready := false, a.ready
 	passIn := func(ctx context.Context) {
 		began := time.Now()
 		failed := a.pass(ctx)
-		a.work.passed(time.Since(began))
+		took := time.Since(began)
+		a.work.passed(took)
+		if ready = a.ready; a.starting {
+			ready = nil
+			rested.Reset(min(restTimes*took, restMost))
+		}
 		full.Reset(min(max(fullEvery, thrift*look), fullMost))
 		switch {
 		case !failed:
@@ -331,7 +343,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			settling, lastWait, lastHeard = false, wait, time.Now()
 			a.links.settled()
 			pass()
-		case <-a.ready:
+		case <-rested.C:
+			ready = a.ready
+		case <-ready:
 			select {
 			case s := <-a.wishes: // what people ask for comes first
 				follow(&s)

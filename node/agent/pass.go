@@ -90,6 +90,7 @@ type outcome struct {
 // pass makes the node as desired. What is new goes from the control driver to the plane to the fabric; what is to go
 // takes the opposite way. It returns whether something has to be tried again.
 func (a *Agent) pass(ctx context.Context) (failed bool) {
+	a.starting = false
 	if a.desired == nil || ctx.Err() != nil {
 		return false
 	}
@@ -114,6 +115,7 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 		a.Log.Warn("the node is not as it must be", "error", problem)
 		failed = true
 	}
+	a.starting = len(a.removing) == 0 && len(a.retiring) == 0 && onlyStarts(outcomes)
 	a.links.expect(outcomes)
 	for _, o := range outcomes {
 		failed = failed || o.err != nil
@@ -123,6 +125,18 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	a.hoards.set(outcomes)
 	a.report(ctx, outcomes, problem)
 	return failed
+}
+
+// onlyStarts tells whether elements are starting and nothing else goes on: none is still to be made, and no plane is to
+// come in sync.
+func onlyStarts(outcomes map[model.ID]*outcome) (starts bool) {
+	for _, o := range outcomes {
+		if o.phase == model.PhasePending || o.waits {
+			return false
+		}
+		starts = starts || o.phase == model.PhaseStarting
+	}
+	return starts
 }
 
 // applyControls has the drivers make the elements.
