@@ -69,6 +69,8 @@ type authorityOutput struct {
 	Body        []byte
 }
 
+// memberRoutes are what hosts ask for that join or have joined. Joining needs no more than the token in the request, so
+// it is bounded before anybody is known: in bytes, in time, and in wrong tokens from one place.
 func (s *Server) memberRoutes(api huma.API) {
 	huma.Register(api, operation("authority", http.MethodGet, "/authority",
 		"The certificate authority's certificate, in PEM", "access"),

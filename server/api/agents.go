@@ -40,6 +40,8 @@ type reportInput struct {
 	Body model.Report
 }
 
+// agentRoutes are what nodes' agents ask for. A node speaks for itself only: the guard has compared who asks with the
+// path, and what is told must be of that node as well.
 func (s *Server) agentRoutes(api huma.API) {
 	huma.Register(api, operation("register", http.MethodPost, "/nodes/{node}/register",
 		"A node's agent makes itself known", "agents"),

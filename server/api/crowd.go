@@ -52,6 +52,8 @@ func (c *Crowd) leave(host netip.Prefix) {
 	}
 }
 
+// crowded is a listener whose connections are counted. One for which there is no room is closed at once: to let it wait
+// would take memory as well.
 type crowded struct {
 	net.Listener
 	crowd *Crowd

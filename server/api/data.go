@@ -28,6 +28,7 @@ type trashInput struct{ Body model.TrashRequest }
 
 type recoverInput struct{ Body model.RecoverRequest }
 
+// dataRoutes are about what outlives elements, and the store.
 func (s *Server) dataRoutes(api huma.API) {
 	op := operation("backup", http.MethodGet, "/backup", "A backup of everything that the instance cannot do without",
 		"data")

@@ -37,6 +37,7 @@ type imageInput struct {
 	Image string `path:"image" doc:"its ID, one of its names, or the first 12 digits or more of its ID"`
 }
 
+// imageRoutes are about images and files. Their contents are streams, in both directions: they do not fit into memory.
 func (s *Server) imageRoutes(api huma.API) {
 	huma.Register(api, operation("images", http.MethodGet, "/images", "Images that elements can be made from",
 		"images"),

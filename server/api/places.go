@@ -199,6 +199,7 @@ func (p *places) idle(who string) {
 	}
 }
 
+// wait takes a place in a caller's room, or waits for one until ctx ends. Only so many may wait: each takes memory.
 func (p *places) wait(ctx context.Context, who string, most int, of func(*held) *room, what string) error {
 	p.mu.Lock()
 	h := p.of(who)

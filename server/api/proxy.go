@@ -118,6 +118,8 @@ type proxy struct {
 	reverse   *httputil.ReverseProxy
 }
 
+// newProxy makes what passes requests on to agents. An agent is taken for a stranger's program: its answers are
+// bounded.
 func newProxy(agents Agents) *proxy {
 	p := &proxy{agents: agents}
 	p.transport = &http.Transport{

@@ -55,6 +55,8 @@ type BackupHeader struct {
 	Lacks []string `json:"lacks,omitempty"`
 }
 
+// backupLine is a line of a backup behind the header, which is the first. Keys and files come in any order; the last
+// line has the number of lines before it, and the SHA-256 of all of them as they are written.
 type backupLine struct {
 	Key   string `json:"key,omitempty"`  // behind the prefix
 	File  string `json:"file,omitempty"` // below the instance's data directory
@@ -163,6 +165,8 @@ func (s *Store) all(ctx context.Context) (lines []backupLine, revision int64, er
 	return lines, revision, err
 }
 
+// allOnce reads page by page. All pages are of the revision of the first one, so the store may be written meanwhile.
+// Only a compaction in between takes that revision away.
 func (s *Store) allOnce(ctx context.Context) (lines []backupLine, revision int64, err error) {
 	from, end := s.prefix, clientv3.GetPrefixRangeEnd(s.prefix)
 	for {
@@ -188,6 +192,7 @@ func (s *Store) allOnce(ctx context.Context) (lines []backupLine, revision int64
 	}
 }
 
+// backupWriter writes lines, and counts them. The first error stays, so that one look at the end is enough.
 type backupWriter struct {
 	z     *gzip.Writer
 	sum   hash.Hash
@@ -231,6 +236,7 @@ func ReadBackup(path string) (*Backup, error) {
 	return b, nil
 }
 
+// readBackup reads all lines before it believes any: what the sum at the end does not cover counts for nothing.
 func readBackup(r io.Reader) (*Backup, error) {
 	z, err := gzip.NewReader(bufio.NewReader(r))
 	if err != nil {

@@ -58,6 +58,7 @@ func encode(record model.Record) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// decode unpacks a record. How much it may unpack to is bounded: a few damaged bytes can stand for gigabytes.
 func decode(b []byte) (model.Record, error) {
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {

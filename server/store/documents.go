@@ -86,6 +86,7 @@ func (s *Store) readOver(name string, kvs []*mvccpb.KeyValue) *entry {
 	return nil
 }
 
+// document reads a document; false if there is none. What is laid aside on this machine goes before what the store has.
 func (s *Store) document(ctx context.Context, name string, out any) (bool, error) {
 	s.documents.Lock()
 	defer s.documents.Unlock()
@@ -119,6 +120,8 @@ func decodeDocument(name string, b []byte, out any) error {
 	return nil
 }
 
+// putDocument writes a document, as Put writes networks: tried again with the next leader, or after space was
+// reclaimed. If it is urgent, and the store does not take it, it is laid aside.
 func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 	b, err := encodeDocument(name, value)
 	if err != nil {

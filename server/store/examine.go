@@ -29,6 +29,7 @@ func Examine(ctx context.Context, dir string, doing func(string)) error {
 	return examineCopy(ctx, dir)
 }
 
+// examineFiles reads the files as etcd and bbolt do when they open them.
 func examineFiles(dir string, doing func(string)) error {
 	member := filepath.Join(dir, "member")
 	db, logs := filepath.Join(member, "snap", "db"), filepath.Join(member, "wal")
@@ -48,6 +49,7 @@ func examineFiles(dir string, doing func(string)) error {
 	return nil
 }
 
+// examineLog checks the sums of the write-ahead log from the newest snapshot on, which is where etcd begins to read it.
 func examineLog(member, logs string) error {
 	segments, _ := filepath.Glob(filepath.Join(logs, "*.wal"))
 	if len(segments) == 0 {
@@ -74,6 +76,7 @@ func examineLog(member, logs string) error {
 	return nil
 }
 
+// examineDatabase has bbolt check each page. bbolt panics where a page makes no sense.
 func examineDatabase(path string) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {

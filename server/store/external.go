@@ -86,6 +86,8 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 	return s, nil
 }
 
+// tls is what the options say of TLS; nil without it. Half of a set-up is an error: else somebody would believe in a
+// connection that is not there.
 func (o ExternalOptions) tls() (*tls.Config, error) {
 	secure := false
 	for _, u := range o.URLs {

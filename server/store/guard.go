@@ -72,6 +72,7 @@ func writes(all []clientv3.Op) bool {
 	return slices.ContainsFunc(all, func(op clientv3.Op) bool { return op.IsPut() || op.IsTxn() })
 }
 
+// Do makes a transaction of each single request, since only transactions compare.
 func (g *guarded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	if len(g.is) == 0 || op.IsTxn() { // we make transactions by Txn
 		return g.KV.Do(ctx, op)
@@ -142,6 +143,7 @@ func (t *guardedTxn) Else(o ...clientv3.Op) clientv3.Txn {
 	return t
 }
 
+// Commit adds the comparison, and the mark to what writes. From the answer it takes away what it has added.
 func (t *guardedTxn) Commit() (*clientv3.TxnResponse, error) {
 	if err := t.g.silence.allows(t.ctx); err != nil {
 		return nil, err

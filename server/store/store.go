@@ -326,6 +326,8 @@ type requestError struct {
 func (e *requestError) Error() string { return fmt.Sprintf("%s (%s etcd): %v", e.what, e.place, e.err) }
 func (e *requestError) Unwrap() error { return e.err }
 
+// explain says for people what etcd's error means, and what they can do. The kinds of errors that callers tell apart
+// stay in it.
 func (s *Store) explain(what string, err error) error {
 	switch {
 	case errors.Is(err, ErrSilent):

@@ -60,6 +60,7 @@ type decided struct {
 	quotas                 model.Quotas
 }
 
+// decided reads it from the records and documents in the backup.
 func (b *Backup) decided() decided {
 	d := decided{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]model.Record{}, model.Quotas{}}
 	var access model.Access

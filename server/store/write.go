@@ -41,6 +41,8 @@ type write struct {
 	chunks  [][]byte
 }
 
+// newWrite packs a record. Its chunks have names that no other write has: they are written before the pointer moves,
+// while the record before is still the current one.
 func newWrite(record model.Record) (*write, error) {
 	name := record.Network.Name
 	if name == "" || strings.Contains(name, "/") {
@@ -137,6 +139,8 @@ func passing(err error) bool {
 	return errors.As(err, &refused) && refused.GRPCStatus().Code() == codes.Unavailable
 }
 
+// put writes the chunks, and then moves all pointers in one transaction, if nobody else has moved one meanwhile. The
+// caller holds the lock of records.
 func (s *Store) put(ctx context.Context, what string, records []model.Record) (int64, error) {
 	writes := make([]*write, len(records))
 	last := 0 // bytes of all last chunks
