@@ -42,6 +42,26 @@ const (
 	minChanges   = 4
 )
 
+// networksFor reads the networks of files, and connects to the manager that is asked about them. What is wrong with the
+// files is told without a manager.
+func (c *CLI) networksFor(cmd *cobra.Command, files *fileFlags) ([]model.Network, Client, error) {
+	if !files.given() {
+		return nil, nil, usageError(cmd, "-f FILE is missing (- is standard input)")
+	}
+	networks, err := c.readNetworks(cmd.Context(), files)
+	if err == nil {
+		err = c.checkOutside(files)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	cl, err := c.connect()
+	if err == nil {
+		err = files.called(c.refs(cmd.Context()), networks)
+	}
+	return networks, cl, err
+}
+
 func (c *CLI) planCommand() *cobra.Command {
 	var files fileFlags
 	var exitCode bool
@@ -55,21 +75,8 @@ func (c *CLI) planCommand() *cobra.Command {
 		Example: "  polyplane plan -f lab.yaml\n  polyplane plan -f lab.yaml --exit-code > /dev/null || echo changed",
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !files.given() {
-				return usageError(cmd, "-f FILE is missing (- is standard input)")
-			}
-			networks, err := c.readNetworks(cmd.Context(), &files)
+			networks, cl, err := c.networksFor(cmd, &files)
 			if err != nil {
-				return err
-			}
-			if err := c.checkOutside(&files); err != nil {
-				return err
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if err := files.called(c.refs(cmd.Context()), networks); err != nil {
 				return err
 			}
 			if err := c.bringImages(cmd.Context(), cl, networks, false); err != nil {
@@ -139,21 +146,8 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			"apply -f labs/ --timeout 2m",
 		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !files.given() {
-				return usageError(cmd, "-f FILE is missing (- is standard input)")
-			}
-			networks, err := c.readNetworks(cmd.Context(), &files)
+			networks, cl, err := c.networksFor(cmd, &files)
 			if err != nil {
-				return err
-			}
-			if err := c.checkOutside(&files); err != nil {
-				return err
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if err := files.called(c.refs(cmd.Context()), networks); err != nil {
 				return err
 			}
 			return files.located(c.apply(cmd.Context(), cl, networks, options, wait, timeout))

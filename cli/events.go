@@ -21,14 +21,7 @@ func (c *CLI) eventsCommand() *cobra.Command {
 		Args:    args(0, 1, "one object"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
-			var of ref
-			if len(given) > 0 {
-				var err error
-				if of, err = c.refs(cmd.Context()).any(given[0]); err != nil {
-					return misnamed(cmd, err)
-				}
-			}
-			cl, err := c.connect()
+			of, cl, err := c.about(cmd, given)
 			if err != nil {
 				return err
 			}

@@ -61,6 +61,17 @@ func noKind(cmd *cobra.Command, args []string) error {
 		args[0], didYouMean(args[0], kinds), strings.Join(kinds, ", "))
 }
 
+// about connects to the manager to ask about one object, or about all if none is given.
+func (c *CLI) about(cmd *cobra.Command, given []string) (of ref, cl Client, err error) {
+	if len(given) > 0 {
+		if of, err = c.refs(cmd.Context()).any(given[0]); err != nil {
+			return of, nil, misnamed(cmd, err)
+		}
+	}
+	cl, err = c.connect()
+	return of, cl, err
+}
+
 func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 	var o output
 	var watch bool
@@ -71,14 +82,7 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 		Example: l.example,
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			var of ref
-			if len(given) > 0 {
-				var err error
-				if of, err = c.refs(cmd.Context()).any(given[0]); err != nil {
-					return misnamed(cmd, err)
-				}
-			}
-			cl, err := c.connect()
+			of, cl, err := c.about(cmd, given)
 			if err != nil {
 				return err
 			}

@@ -187,12 +187,14 @@ type embedder struct {
 	problems []model.Problem
 }
 
+// nodeState is a node with what is used of it.
 type nodeState struct {
 	model.SubstrateNode
 	base NodeUsage // others'
 	used NodeUsage // with this network's elements so far
 }
 
+// newEmbedder numbers elements and nodes: placing looks at each pair of them many times, and names are slow to compare.
 func newEmbedder(sub model.Substrate, used Usage, net model.Resolved) *embedder {
 	n := len(net.Elements)
 	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),

@@ -19,6 +19,7 @@ type graph struct {
 	far       [][]metric // destination → node → distance; filled on demand
 }
 
+// arc is one direction of a link, which has its bandwidth to itself.
 type arc struct {
 	delay    model.Duration
 	capacity model.Bandwidth
@@ -72,6 +73,8 @@ func newGraph(sub model.Substrate) *graph {
 	return g
 }
 
+// join adds a link in one direction. Several between the same nodes are one, with their bandwidth together and the
+// least delay among them. The sum must not overflow: it would look like little room.
 func (g *graph) join(from, to int32, l model.SubstrateLink) {
 	capacity := l.Bandwidth
 	if capacity == 0 {

@@ -47,6 +47,7 @@ func (p *placer) breadthFirst(free []int32, first int32) []int32 {
 
 func (q *seedQueue) again(u int32) { q.met = append(q.met, u) }
 
+// pop gives what was met last first, which is close to what was just placed.
 func (q *seedQueue) pop(p *placer) (int32, bool) {
 	for len(q.met) > 0 {
 		u := q.met[len(q.met)-1]
@@ -72,6 +73,8 @@ type frontier struct {
 	count int32
 }
 
+// frontItem is a unit with its gain when it was pushed. Of equal gains the one that came first goes first, so that the
+// same network is always placed in the same way.
 type frontItem struct{ unit, gain, order int32 }
 
 func (f *frontier) Len() int { return len(f.items) }

@@ -32,21 +32,30 @@ func (b *Batch) AddVLAN(name string, on, vlan, mtu int, group uint32) int {
 }
 
 // VLANOf reads a device's IFLA_LINKINFO: the VLAN whose frames it is for, or 0.
-func VLANOf(info []byte) (vlan int) {
-	kind := ""
+func VLANOf(info []byte) int {
+	if v := dataOf(info, "vlan", vlanID); len(v) >= 2 {
+		return int(binary.NativeEndian.Uint16(v))
+	}
+	return 0
+}
+
+// dataOf reads one attribute of a device of a kind from its IFLA_LINKINFO; nil for a device of another kind. The kernel
+// says the kind first (rtnl_link_fill of net/core/rtnetlink.c).
+func dataOf(info []byte, kind string, attribute uint16) (value []byte) {
+	is := ""
 	for k, v := range Attrs(info) {
 		switch k {
 		case unix.IFLA_INFO_KIND:
-			kind = unix.ByteSliceToString(v)
+			is = unix.ByteSliceToString(v)
 		case unix.IFLA_INFO_DATA:
 			for k, x := range Attrs(v) {
-				if k == vlanID && len(x) >= 2 && kind == "vlan" {
-					vlan = int(binary.NativeEndian.Uint16(x))
+				if k == attribute && is == kind {
+					value = x
 				}
 			}
 		}
 	}
-	return vlan
+	return value
 }
 
 // ProbeVLANs says why this kernel makes no devices for VLANs, in words that begin with "its kernel". It returns nil if

@@ -39,22 +39,7 @@ func (b *Batch) VRF(name string, table, group uint32) {
 }
 
 // TableOfVRF reads a device's IFLA_LINKINFO: the table of a VRF, or 0.
-func TableOfVRF(info []byte) (table uint32) {
-	kind := ""
-	for k, v := range Attrs(info) {
-		switch k {
-		case unix.IFLA_INFO_KIND:
-			kind = unix.ByteSliceToString(v)
-		case unix.IFLA_INFO_DATA:
-			for k, x := range Attrs(v) {
-				if k == vrfTable && kind == "vrf" {
-					table = Uint32Of(x)
-				}
-			}
-		}
-	}
-	return table
-}
+func TableOfVRF(info []byte) uint32 { return Uint32Of(dataOf(info, "vrf", vrfTable)) }
 
 // Rule is a rule by which the kernel chooses tables.
 type Rule struct {

@@ -52,6 +52,8 @@ type about[V cmp.Ordered] struct {
 	few, many   string // few says who needs the least ("that routing software needs"), many what the most is more than
 }
 
+// newKey makes an entry of a list of keys. All that is done with a key follows from where its value is, and from what
+// is said about it: decision 40.
 func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string) (V, error), a about[V]) Key[T] {
 	var zero V
 	text := func(v V) string {

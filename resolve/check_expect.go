@@ -7,6 +7,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// checkExpectations looks at what is to be checked of the running network: it must be about elements that there are,
+// and be something that they can do or say.
 func (ps *problems) checkExpectations(l *layout) {
 	for i, x := range ps.net.Expect {
 		report := func(format string, args ...any) {

@@ -9,6 +9,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// checkLinks looks at names and ends. An interface is the end of one link, or of one edge, and no interface is the end
+// of none. A circle of switches must have a spanning tree.
 func (ps *problems) checkLinks(l *layout) {
 	n := ps.net
 	names := make(map[string]struct{}, len(n.Links))
@@ -455,6 +457,8 @@ func (ps *problems) checkHops(i int, vrf string, gateways []netip.Addr, routes [
 	}
 }
 
+// checkEdges looks at where the network leaves the platform. A VLAN's number is between 1 and 4094: 0 means no VLAN,
+// and 4095 is reserved (IEEE 802.1Q).
 func (ps *problems) checkEdges(l *layout) {
 	names := map[string]struct{}{}
 	type device struct {

@@ -13,6 +13,8 @@ import (
 // Redistributed is what protocols may be told to announce in addition to their own routes.
 var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "isis", "bgp", "rip"}
 
+// checkSoftware looks at a router's software, its configuration, and whether it can do what is asked for. Others have
+// none of these.
 func (ps *problems) checkSoftware(i int) {
 	e := &ps.net.Elements[i]
 	ps.checkPorts(i)
@@ -73,6 +75,7 @@ func (ps *problems) checkSoftware(i int) {
 	ps.checkIntents(i)
 }
 
+// checkIntents looks at the routing protocols that a document asks for.
 func (ps *problems) checkIntents(i int) {
 	r := &ps.net.Elements[i].Routing
 	checkOSPF(r, func(field, format string, args ...any) { ps.element(i, "routing/"+field, format, args...) })

@@ -102,6 +102,8 @@ var (
 		"/run/polyplane", "/etc/polyplane", "/var/lib/polyplane"}
 )
 
+// checkTmpfs looks at a file system in memory. Its path becomes an option of a mount, in which a comma or a colon would
+// end it.
 func (ps *problems) checkTmpfs(i int, at string, size model.Bytes) {
 	in := func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") }
 	field := "tmpfs"

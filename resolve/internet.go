@@ -8,6 +8,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// checkInternet looks at an edge to the internet. The node's ports are shared: with the tunnels and the probes between
+// nodes, with connections from inside (from model.NATPorts on), and with the network's other edges.
 func (ps *problems) checkInternet(i int, l *layout) {
 	e := &ps.net.Edges[i]
 	if e.Device != "" || e.VLAN != 0 || e.Trunk {

@@ -6,6 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// checkMirror looks at an edge that gets copies of a link's packets. They go to a host only: a router or a switch would
+// forward them, and each packet would be in the network twice.
 func (ps *problems) checkMirror(i int, l *layout) {
 	e := &ps.net.Edges[i]
 	if e.Device != "" || e.VLAN != 0 || e.Trunk || e.Internet != nil || e.Node != "" {

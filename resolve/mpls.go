@@ -17,6 +17,8 @@ func (ps *problems) checkMPLS(l *layout) {
 	}
 }
 
+// checkPaths looks at what a router does with labels (RFC 3031): it swaps or takes off the one that comes in, or puts
+// some on packets to a prefix.
 func (ps *problems) checkPaths(i int, l *layout, hops map[[2]int][]hop) {
 	e := &ps.net.Elements[i]
 	switch {

@@ -61,6 +61,7 @@ func Known(net model.Network) Document { return Document{net} }
 // Network is the document, complete.
 func (d Document) Network() model.Network { return d.net }
 
+// checkNetwork looks at what is said of the network as a whole.
 func (ps *problems) checkNetwork() {
 	n := ps.net
 	if err := model.CheckReference(n.Name); err != nil && !(ps.unknown != nil && ps.unknown.Name) {
@@ -121,6 +122,8 @@ func protocolWords(e *model.Element) string {
 	return ""
 }
 
+// checkResources compares the sums of what elements ask for with the slice. A sum counts each memory as the most that
+// any may be: larger ones are told by themselves, and must not overflow it.
 func (ps *problems) checkResources() {
 	s := ps.net.Slice
 	var cpu uint64
@@ -272,6 +275,7 @@ func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interfa
 // lastOf is the last address of an IPv4 prefix.
 func lastOf(p netip.Prefix) netip.Addr { return nth(p, 1<<(32-p.Bits())-1) }
 
+// checkSwitch refuses what needs addresses.
 func (ps *problems) checkSwitch(i int) {
 	e := &ps.net.Elements[i]
 	ps.checkPrefixes(e.Prefixes, func(format string, args ...any) { ps.element(i, "prefixes", format, args...) })

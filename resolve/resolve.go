@@ -47,6 +47,7 @@ func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, 
 	return r.out, r.now, nil
 }
 
+// resolver works out what a document leaves open: it keeps what was assigned before (was), and notes what is now.
 type resolver struct {
 	*layout                 // of the document
 	out      model.Resolved // with the document's elements, interfaces, links and edges, by the same indices

@@ -226,6 +226,8 @@ func (ps *problems) checkVRFs(i int) {
 	}
 }
 
+// checkVRFRouting looks at routing in one VRF, as checkSoftware and checkIntents do for the whole router. Less can be
+// redistributed: BGP, IS-IS and RIP run in none.
 func (ps *problems) checkVRFRouting(i int, name string) {
 	e := &ps.net.Elements[i]
 	v := e.VRFs[name]

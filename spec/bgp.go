@@ -203,6 +203,7 @@ func commonPolicies(routers []*model.Element) *model.BGP {
 	return c
 }
 
+// ruleNode writes one rule of a policy, with what it says only.
 func ruleNode(r model.BGPRule) yamlNode {
 	one, match, set := yamlNode{kind: yamlMapping}, yamlNode{}, yamlNode{}
 	match.set("prefixes", r.Match.Prefixes)

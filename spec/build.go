@@ -36,6 +36,9 @@ type builder struct {
 	short                  map[int]form.Prefixes // elements' addresses without an interface's name
 }
 
+// network makes the document of what the file says. What elements say comes before the defaults, and the defaults
+// before what stands at the top. Interfaces that only links name are there in the end; addresses that name no interface
+// wait until then.
 func (b *builder) network() model.Network {
 	f := b.form
 	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
@@ -243,6 +246,7 @@ func mergeOSPF(a, b *form.OSPF) *form.OSPF {
 	return &m
 }
 
+// routing are the protocols that are asked for. One that is off is there only to take back a default.
 func (b *builder) routing(in form.Intents) (r model.Routing) {
 	ospf := func(o *form.OSPF) *model.OSPF {
 		if o == nil || o.Off {

@@ -114,6 +114,7 @@ func (d *decoder) items(n ast.Node, what string) []ast.Node {
 	}
 }
 
+// kindOf says in errors what stands in the file.
 func kindOf(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:

@@ -218,6 +218,7 @@ func (d *decoder) route(n ast.Node, r *form.Route, _ string) {
 	}
 }
 
+// parseRoute reads a route as `ip route` writes it: [TYPE] PREFIX [via ADDRESS …] [dev INTERFACE] [metric NUMBER].
 func parseRoute(text string, r *form.Route) (err error) {
 	words := strings.Fields(strings.ReplaceAll(text, ",", " "))
 	if len(words) > 1 {

@@ -20,6 +20,7 @@ type yamlNode struct {
 	numbers bool // a mapping whose keys are numbers, which are not quoted
 }
 
+// yamlKind is how a node is written.
 type yamlKind int
 
 const (

@@ -55,6 +55,8 @@ func Format(net model.Network) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
+// formatter writes a document as a person would: what all have in common is said once, and what follows from something
+// else is left out. Read again, the file is the same document.
 type formatter struct {
 	net    *model.Network
 	kinds  map[model.Kind][]*model.Element
@@ -295,6 +297,7 @@ func (f *formatter) routersSaid(e *model.Element) model.Element {
 	return model.Element{}
 }
 
+// router writes what routers have beside what all elements have.
 func (f *formatter) router(n *yamlNode, e *model.Element) {
 	n.set("hook", string(e.Hook))
 	if f.routers.Software == "" && e.Software != resolve.DefaultSoftware(*e) {
@@ -383,6 +386,7 @@ func (f *formatter) switchBody(n *yamlNode, e *model.Element) {
 	}
 }
 
+// linkList writes each link in the shortest of its forms.
 func (f *formatter) linkList(doc *yamlNode) {
 	all := yamlNode{kind: yamlList}
 	for i, l := range f.net.Links {
@@ -425,6 +429,7 @@ func endText(e form.End) string {
 	return e.Element + ":" + e.Interface
 }
 
+// edges writes edges and mirrors, which the model keeps in one list: a mirror is a way out as well.
 func (f *formatter) edges(doc *yamlNode) {
 	var all yamlNode
 	mirrors := yamlNode{kind: yamlList}

@@ -85,11 +85,14 @@ type tree struct {
 	size          int64
 }
 
+// found is one file, with what it was when it was found.
 type found struct {
 	path string
 	info fs.FileInfo
 }
 
+// walk finds the files below a directory. How many are looked at is bounded, and so is the depth: somebody may name /
+// by mistake.
 func (t *tree) walk(dir string, depth int) error {
 	if depth > mostDeep {
 		return fmt.Errorf("%s has directories that are more than %d deep", t.name, mostDeep)

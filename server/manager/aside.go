@@ -59,6 +59,8 @@ func (s *settling) asideStored(ctx context.Context) {
 	}
 }
 
+// tellOvertaken tells of decisions that were laid aside and do not count. Nobody would notice otherwise: they were
+// answered as done.
 func (k *known) tellOvertaken() {
 	networks, documents := k.store.Overtaken()
 	for _, network := range networks {

@@ -148,6 +148,7 @@ func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView
 	return all, err
 }
 
+// policies reads them of networks, without asking whose they are.
 func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -222,6 +223,8 @@ func (n *network) policyOf(e *model.ResolvedElement) (p model.AttackPolicy, admi
 	return model.AttackPolicyOf(n.record.Network.Attack, e.Name, e.Attack, n.record.Policies)
 }
 
+// decideOn does what the policy says of one attack. That it was decided is stored with it, so that the node, which has
+// cut the element off by itself, and the next manager know that.
 func (m *Manager) decideOn(ctx context.Context, i incident) error {
 	ctx = urgently(ctx)
 	m.mu.RLock()

@@ -168,6 +168,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	return m, nil
 }
 
+// loadSubstrate reads the substrate of before, unless one is given, which is stored then.
 func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) error {
 	stored, found, err := m.store.Substrate(ctx)
 	if err != nil {

@@ -116,6 +116,7 @@ func (a agents) EmptyTrash(ctx context.Context, items []string) error {
 	return a.changeTrash(ctx, items, func(model.TrashItem) error { return nil }, (*client.Client).EmptyTrash)
 }
 
+// changeTrash has each node do something with its items. Nothing is done if one of them is not there, or not allowed.
 func (a agents) changeTrash(ctx context.Context, items []string, allowed func(model.TrashItem) error,
 	change func(*client.Client, context.Context, []string) error) error {
 	list, err := a.Trash(ctx)

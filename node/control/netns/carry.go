@@ -38,16 +38,11 @@ func (d *Driver) Pack(ctx context.Context, id model.ID, w io.Writer) error {
 	}
 	tree := archive.NewTree(w)
 	err = d.withFiles(ctx, id, func() error {
-		root, err := os.OpenRoot(d.ownFiles(&job))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has no files
+		f, err := d.openOwn(&job)
+		if f == nil {
+			return err // or it has no files
 		}
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, called: job.Called(),
-			image: job.Element.Image != ""}
+		defer f.root.Close()
 		f.trees = d.treesGiven(id, &plan)
 		var failure error
 		more := f.walkOwn(&plan, func(file model.OwnFile, info fs.FileInfo) {

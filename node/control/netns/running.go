@@ -29,6 +29,19 @@ var _ control.Teller = (*Driver)(nil)
 // askedFor is how long routing software has to say its configuration.
 const askedFor = 10 * time.Second
 
+// openOwn opens what was written inside an element; nil if it has nothing. Its disk is mounted.
+func (d *Driver) openOwn(job *control.Job) (*elementFiles, error) {
+	root, err := os.OpenRoot(d.ownFiles(job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: job.ID, called: job.Called(),
+		image: job.Element.Image != ""}, nil
+}
+
 // Running is control.Teller's.
 func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, err error) {
 	d.mu.Lock()
@@ -56,16 +69,11 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 		config, why = d.askFRR(ctx, id, plan.Daemons)
 	}
 	read := func() error {
-		root, err := os.OpenRoot(d.ownFiles(&job))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it never had processes
+		f, err := d.openOwn(&job)
+		if f == nil {
+			return err // or it never had processes
 		}
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		f := &elementFiles{root: root, base: int(model.UIDBase(job.Index)), id: id, called: job.Called(),
-			image: job.Element.Image != ""}
+		defer f.root.Close()
 		for _, p := range plan.ConfigFiles {
 			text := []byte(config)
 			if config == "" {
