@@ -107,6 +107,12 @@ func (b *Batch) Request(kind, flags uint16) int {
 	return len(b.starts) - 1
 }
 
+// Bytes are the requests as they are sent, for a connection that Do is not for.
+func (b *Batch) Bytes() []byte {
+	b.finish()
+	return b.buf
+}
+
 // finish writes the length of the request in work.
 func (b *Batch) finish() {
 	if len(b.starts) == 0 {

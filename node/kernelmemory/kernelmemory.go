@@ -32,6 +32,7 @@ const (
 	Peers           Table = "peers of WireGuard"
 	Sessions        Table = "sessions of L2TP"
 	Parts           Table = "sets, counters and time limits of netfilter"
+	PacketSets      Table = "elements that packets put into sets of nftables"
 	Encapsulations  Table = "encapsulations of routes"
 	Advertised      Table = "routes that router advertisements made"
 	Devices         Table = "network devices of its own"

@@ -102,6 +102,7 @@ var readers = []reader{
 	{table: Peers, passes: 1, read: readPeers, flush: flushPeers, only: guarded},
 	{table: Sessions, passes: 1, read: readSessions, flush: flushSessions},
 	{table: Parts, passes: 1, read: readParts, flush: flushParts},
+	{table: PacketSets, passes: 1, read: readPacketSets, flush: flushPacketSets},
 }
 
 // missing returns whether the error means that the kernel has no such table.

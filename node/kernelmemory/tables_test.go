@@ -100,6 +100,13 @@ const advertise = `sysctl -qw net.ipv6.conf.d1.accept_ra=2; ip -6 address replac
 			$m .= pack "CCCCNNNnnnnx8", 3, 4, 64, 0x80, 3600, 3600, 0, 0xfd77, 0, $_ >> 16, $_ & 65535 for $n .. $n + 39;
 			send $s, $m, 0, pack "SnNa16L", 10, 0, 0, "\xff\x02" . "\0" x 13 . "\1", $index or die "send: $!" }'`
 
+// ruleOfSet makes a set into which a rule has each packet put where it is for.
+const ruleOfSet = `nft list table t >/dev/null 2>&1 || nft -f - <<-END
+	table t { set s { type ipv4_addr; size 65535; flags dynamic, timeout; timeout 1h; }
+	chain o { type filter hook output priority 0; udp dport 9 update @s { ip daddr } drop; }; }
+	END
+	`
+
 // tablesOfMessages are further ones.
 var tablesOfMessages = []tableCase{
 	{"VLANs of a bridge's ports", BridgeVLANs, 300, 0, func(n int) string {
@@ -145,6 +152,9 @@ var tablesOfMessages = []tableCase{
 		return "ip link show v0 >/dev/null 2>&1 || ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up;" +
 			"index=$(ip -o link show v0 | cut -d: -f1);" + strings.ReplaceAll(perl(makeTunnelGroups, n), "INDEX", "'$index'")
 	}, "ip link show v0 >/dev/null 2>&1 || { echo 0; exit; }; " + counted(`to(0); map { attrs($_->[1]) } grep { $_->[0] == 1 } map { attrs(substr $_, 8) } ask(86, 0x304, pack "Cx7", 7)`)},
+	{"sets that packets fill", PacketSets, 500, 9000, func(n int) string {
+		return ruleOfSet + fmt.Sprintf(`perl -e 'use Socket; socket my $u, 2, 2, 0; for (1 .. %d) { send $u, "x", 0, sockaddr_in 9, pack "N", 0x0a100000 + $_ }'`, n)
+	}, "nft -j list set t s 2>/dev/null | grep -o '\"elem\": {' | wc -l"},
 	{"long queues", TrafficControl, 2000, 60000, func(n int) string {
 		return fmt.Sprintf("tc qdisc replace dev d0 root pfifo_fast; ip link set d0 txqueuelen %d", n)
 	}, "ip -o link show d0 | grep -o 'qlen [0-9]*' | cut -d' ' -f2"},
@@ -208,5 +218,21 @@ func TestReadingRoutesIsBounded(t *testing.T) {
 	l.in(t, mean, encapsulated)
 	if l.w.everybody(t.Context(), 0); left() != "0" {
 		t.Errorf("who had too much is not read again at once: %s are left", left())
+	}
+}
+
+// TestVLANsOfTheFileComeOnTop: a switch has what its file asks for, and who has more memory more of all.
+func TestVLANsOfTheFileComeOnTop(t *testing.T) {
+	for _, c := range []struct {
+		e    Element
+		want int64
+	}{{Element{Memory: 16 << 20}, 1 << 20}, {Element{Memory: 32 << 20}, 2 << 20},
+		{Element{Memory: 16 << 20, VLANs: 4094}, 1<<20 + 2*4094*vlanBytes}} {
+		if is := c.e.limit(BridgeVLANs); is != c.want {
+			t.Errorf("%+v may have %d bytes, not %d", c.e, is, c.want)
+		}
+		if is := c.e.limit(BridgeGroups); is != c.e.Memory/16 {
+			t.Errorf("%+v may have %d bytes of groups", c.e, is)
+		}
 	}
 }
