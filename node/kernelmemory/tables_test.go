@@ -123,7 +123,7 @@ var tablesOfMessages = []tableCase{
 		return "ip link show wg0 >/dev/null 2>&1 || ip link add wg0 type wireguard;" + perl(guard+`for (my $n = 0; $n < %d; $n += 100) {
 			ask($f, 4, pack("CCS", 1, 1, 0) . attr(2, "wg0\0") . attr(0x8008, join "", map { attr(0x8000, attr(1, pack "Nx24N", $_, 7)) } $n + 1 .. $n + 100)) }`, n)
 	}, counted(guard + `map { map { $_->[0] == 8 ? attrs($_->[1]) : () } attrs(substr $_, 4) } ask($f, 0x304, pack("CCS", 0, 1, 0) . attr(2, "wg0\0"))`)},
-	{"sessions of L2TP", Sessions, 20, 3000, func(n int) string { return perl(ofL2TP+l2tpSession, n) },
+	{"sessions of L2TP", Sessions, 20, 300, func(n int) string { return perl(ofL2TP+l2tpSession, n) },
 		counted(ofL2TP + `ask($f, 0x304, pack "CCS", 8, 1, 0)`)},
 	{"sets of netfilter", Parts, 1, 10, func(n int) string { return perl(makeSets, n) },
 		counted(`to(12); ask(6 << 8 | 7, 0x304, pack("CCn", 2, 0, 0) . attr(1, "\7") . attr(6, pack "N", 4))`)},
@@ -166,6 +166,12 @@ var tablesOfMessages = []tableCase{
 
 // lacksTable says why this kernel has no such table, if it has none.
 var lacksTable = map[string]func(*lab) string{
+	// since Linux 6.4
+	"groups of tunnels": lacking("groups of VXLAN devices", "index=$(ip -o link show v0 | cut -d: -f1);"+
+		strings.ReplaceAll(perl(makeTunnelGroups, 1), "INDEX", "'$index'")),
+	// Linux 6.1 refuses them to a device that is up.
+	"long queues": lacking("long queues of devices that are up", "tc qdisc replace dev d0 root pfifo_fast && "+
+		"ip link set d0 txqueuelen 60000 && ip link set d0 txqueuelen 1000"),
 	"VLANs of a bridge's ports":     bridgeVLANs,
 	"VLANs of a bridge itself":      bridgeVLANs,
 	"peers of WireGuard":            lacking("WireGuard", "ip link add wg0 type wireguard"),
