@@ -91,12 +91,14 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 // Is tells whether the two are one value, and not only alike. A state that follows from another shares with it what has
 // not changed.
 func (n *NodeNetwork) Is(o *NodeNetwork) bool {
-	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
-		len(n.Names) == len(o.Names) && (len(n.Names) == 0 || &n.Names[0] == &o.Names[0]) && n.Outside == o.Outside &&
-		len(n.Edges) == len(o.Edges) && (len(n.Edges) == 0 || &n.Edges[0] == &o.Edges[0]) &&
+	return len(n.Elements)+len(n.Relays) > 0 && one(n.Elements, o.Elements) && one(n.Names, o.Names) &&
+		one(n.Edges, o.Edges) && one(n.Relays, o.Relays) && n.Outside == o.Outside &&
 		n.Name == o.Name && n.Index == o.Index && n.Title == o.Title && n.Owner == o.Owner &&
 		n.Seal == o.Seal && n.Slice == o.Slice
 }
+
+// one tells whether two slices are one, or both empty.
+func one[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // Share has the state use the values of an earlier one wherever a network is the same in both. So what is told twice
 // takes memory once, and is known not to have changed.

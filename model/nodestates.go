@@ -34,8 +34,14 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 		s.Hook = cmp.Or(n.Hook, substrate.Hook)
 		states[n.Name] = s
 	}
+	simulated := map[string]bool{}
+	for _, n := range substrate.Nodes {
+		if n.Simulated {
+			simulated[n.Name] = true
+		}
+	}
 	for _, r := range records {
-		for node, part := range r.parts() {
+		for node, part := range r.parts(simulated) {
 			if s, ok := states[node]; ok {
 				s.Networks = append(s.Networks, part)
 				states[node] = s
@@ -69,8 +75,64 @@ func nodeLinks(substrate Substrate) map[string][]NodeLink {
 	return links
 }
 
+// way is the path of a link's packets, if it leads through nodes that relay them; nil for others. Only simulated nodes
+// relay: machines of their own reach each other over one uplink each.
+func (r ResolvedRecord) way(link string, simulated map[string]bool) []string {
+	paths := r.Assigned.Placement.Links[link]
+	if len(paths) != 1 || len(paths[0].Nodes) < 3 {
+		return nil
+	}
+	for _, n := range paths[0].Nodes {
+		if !simulated[n] {
+			return nil
+		}
+	}
+	return paths[0].Nodes
+}
+
+// via is the node next to one end of a link on its way; empty if nobody relays between the two.
+func (r ResolvedRecord) via(link, from, to string, simulated map[string]bool) string {
+	way := r.way(link, simulated)
+	if way == nil {
+		return ""
+	}
+	switch last := len(way) - 1; {
+	case way[0] == from && way[last] == to:
+		return way[1]
+	case way[last] == from && way[0] == to:
+		return way[last-1]
+	}
+	return ""
+}
+
+// relay adds what nodes relay to their parts.
+func (r ResolvedRecord) relay(parts map[string]NodeNetwork, simulated map[string]bool) {
+	placed := r.Assigned.Placement.Elements
+	for i := range r.Network.Links {
+		l := &r.Network.Links[i]
+		way := r.way(l.Name, simulated)
+		if way == nil ||
+			r.via(l.Name, placed[l.Ends[0].Element], placed[l.Ends[1].Element], simulated) == "" {
+			continue
+		}
+		shape := &Shape{Bandwidth: l.Bandwidth, Delay: l.Delay, Jitter: l.Jitter, Loss: l.Loss}
+		if *shape == (Shape{}) {
+			shape = nil
+		}
+		for k := 1; k < len(way)-1; k++ {
+			part, ok := parts[way[k]]
+			if !ok {
+				part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+			}
+			part.Relays = append(part.Relays, Relay{Link: l.Name, VNI: r.Assigned.Links[l.Name].VNI,
+				Nodes: [2]string{way[k-1], way[k+1]}, Shape: shape, MTU: cmp.Or(l.MTU, DefaultMTU)})
+			parts[way[k]] = part
+		}
+	}
+}
+
 // parts are the network's parts by node.
-func (r ResolvedRecord) parts() map[string]NodeNetwork {
+func (r ResolvedRecord) parts(simulated map[string]bool) map[string]NodeNetwork {
 	placed := r.Assigned.Placement.Elements
 	count := 0
 	for i := range r.Network.Elements {
@@ -114,6 +176,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 				far.Down = far.Stopped || farNode == "" || r.Overrides[far.Element].offLine()
 				if farNode != "" && farNode != node {
 					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
+					far.Via = r.via(i.Link, node, farNode, simulated)
 				}
 				fars = append(fars, far)
 				i.Far = &fars[len(fars)-1]
@@ -143,6 +206,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 			parts[node] = part
 		}
 	}
+	r.relay(parts, simulated)
 	return parts
 }
 

@@ -20,6 +20,8 @@ type NodeNetwork struct {
 	Elements []NodeElement `json:"elements,omitempty"`
 	// Edges are those whose inner ends are on the node. The elements' interfaces refer to them by name.
 	Edges []PlacedEdge `json:"edges,omitempty"`
+	// Relays are the links whose path leads through the node. A node may have these and no elements.
+	Relays []Relay `json:"relays,omitempty"`
 	// Names are the addresses of all elements of the network, wherever they are, so that they find each other by name.
 	Names []NamedAddresses `json:"names,omitempty"`
 	// Outside tells that an internet edge leads out of the network.
@@ -95,11 +97,24 @@ type PlacedFar struct {
 	// end's.
 	Node string `json:"node,omitempty"`
 	VNI  uint32 `json:"vni,omitempty"`
+	// Via is the next node on the link's path, if others relay its packets: they go to and come from this one.
+	Via string `json:"via,omitempty"`
 	// Down tells that this end must lose its carrier: the far element is stopped or in quarantine, or the link is
 	// stopped.
 	Down bool `json:"down,omitempty"`
 	// Stopped tells that it is the link itself that shall be down.
 	Stopped bool `json:"stopped,omitempty"`
+}
+
+// Relay is a link whose path leads through a node: what comes from one of the nodes beside it on the path goes on to
+// the other one.
+type Relay struct {
+	Link  string    `json:"link"`
+	VNI   uint32    `json:"vni"`
+	Nodes [2]string `json:"nodes"` // the one before it on the path, seen from the link's first end, and the one behind
+	// Shape is what the link does to packets; nil when it does nothing.
+	Shape *Shape `json:"shape,omitempty"`
+	MTU   int    `json:"mtu"`
 }
 
 // Resolved is the interface without where its far end is.

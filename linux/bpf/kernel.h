@@ -157,8 +157,16 @@ struct fib_lookup {
 	__u16 destination_mac[3];
 };
 
+/* struct bpf_redir_neigh */
+struct next_hop {
+	__u32 family;
+	__u32 address[4];
+};
+
 enum {
 	FAMILY_INET = 2,
+	FIB_SUCCESS = 0,      /* bpf_fib_lookup's answers: all is known */
+	FIB_NO_NEIGHBOUR = 7, /* all but the next hop's MAC address */
 };
 
 enum {
@@ -199,6 +207,7 @@ static long (*const bpf_fib_lookup)(void *context, struct fib_lookup *params, in
 static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
+static long (*const bpf_redirect_neigh)(__u32 ifindex, struct next_hop *to, int size, __u64 flags) = (void *)152;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*const bpf_check_mtu)(void *context, __u32 ifindex, __u32 *mtu, int more, __u64 flags) = (void *)163;

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,14 @@ type plan struct {
 	quotas  map[string]model.TableQuota
 	punts   map[string]int
 	held    map[string]bool // networks to be left as they are
+	relays  []relay
 	watched []watched
+}
+
+// relay is a link that the node relays.
+type relay struct {
+	name string // NETWORK/LINK
+	*model.Relay
 }
 
 func newPlan(s *model.NodeState) plan {
@@ -66,6 +74,9 @@ func newPlan(s *model.NodeState) plan {
 		}
 		for _, e := range n.Edges {
 			p.edges[n.Name+" "+e.Name] = e
+		}
+		for i := range n.Relays {
+			p.relays = append(p.relays, relay{n.Name + "/" + n.Relays[i].Link, &n.Relays[i]})
 		}
 	}
 	return p
@@ -242,6 +253,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			state.Ports = append(state.Ports, p)
 		}
 	}
+	state.Relays = a.relays()
 	report := a.Drivers.Fabric.Apply(ctx, state)
 	for port, err := range report.Failed {
 		o := outcomes[port.ID]
@@ -271,6 +283,20 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 	return report.Problem
 }
 
+// relays are the links that the node relays. Of nodes that it was not told of the fabric says that they are none.
+func (a *Agent) relays() []fabric.Relay {
+	relays := make([]fabric.Relay, 0, len(a.plan.relays))
+	for _, r := range a.plan.relays {
+		f := fabric.Relay{Link: r.name, VNI: r.VNI, MTU: r.MTU,
+			Nodes: [2]netip.Addr{a.plan.peers[r.Nodes[0]].Address, a.plan.peers[r.Nodes[1]].Address}}
+		if r.Shape != nil {
+			f.Shape = *r.Shape
+		}
+		relays = append(relays, f)
+	}
+	return relays
+}
+
 // joinPort fills in where a port's link ends and what it does to packets.
 func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, devices map[model.PortID]control.Device,
 	gateways map[edge.ID]string) error {
@@ -298,10 +324,14 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, devices map
 			} // otherwise the far end does not exist yet, and the next pass joins them
 			return nil
 		}
-		peer, ok := a.plan.peers[far.Node]
+		to, what := far.Node, "far end is on"
+		if far.Via != "" {
+			to, what = far.Via, "path leads over"
+		}
+		peer, ok := a.plan.peers[to]
 		if !ok {
-			return fmt.Errorf("port %s: the link's far end is on node %s, which this node was not told of",
-				p.ID.Interface, far.Node)
+			return fmt.Errorf("port %s: the link's %s node %s, which this node was not told of", p.ID.Interface, what,
+				to)
 		}
 		p.Tunnel = &fabric.Tunnel{VNI: far.VNI, Peer: peer.Address}
 		return nil

@@ -73,6 +73,11 @@ var (
 	EdgeAttached      = Kind{"FabricChanged", "edge {object} attached"}
 	TunnelDeviceMade  = Kind{"FabricChanged", "the tunnel device {object} restored"}
 	TunnelDeviceUp    = Kind{"FabricChanged", "the tunnel device {object} set up again"}
+	RelayMade         = Kind{"FabricChanged", "link {object}: relayed here"}
+	RelayChanged      = Kind{"FabricChanged", "link {object}: relayed between other nodes, or at another bandwidth"}
+	RelayRestored     = Kind{"FabricChanged", "link {object}: its relay restored"}
+	RelaysRemoved     = Kind{"FabricChanged", "{object} links are no longer relayed"}
+	UnderlayFilterSet = Kind{"FabricChanged", "the filter of the underlay's device {object} set"}
 	TunnelFilterSet   = Kind{"FabricChanged", "the filter of the tunnel device {object} restored or replaced"}
 	HookUsed          = Kind{"FabricChanged", "{object}: its driver's hook is used"}
 	HookLeft          = Kind{"FabricChanged", "{object}: its driver's hook is no longer used"}

@@ -23,6 +23,10 @@ type pass struct {
 	wants  []want
 	peers  map[netip.Addr]uint32
 	edges  map[string]bool // devices that have edges
+	// VNIs that are relayed, devices at which that is done, and what cannot be.
+	relaying  map[uint32]bool
+	relayers  map[string]bool
+	unrelayed []error
 	// Devices that are edges as a whole, trunks, and devices with any edges, by index, with the owning port.
 	trunks, taken map[int]model.PortID
 	present       map[model.PortID]bool // in the state
@@ -95,7 +99,7 @@ func (p *pass) run(ctx context.Context) error {
 	p.steer()
 	for _, step := range p.steps() {
 		if err := step(); err != nil {
-			return errors.Join(tunnels, err)
+			return errors.Join(tunnels, p.relayProblem(), err)
 		}
 	}
 	if p.attached > 0 {
@@ -104,7 +108,7 @@ func (p *pass) run(ctx context.Context) error {
 	if p.freed > 0 {
 		p.changed(change.PortsLeft, p.freed)
 	}
-	return tunnels
+	return errors.Join(tunnels, p.relayProblem())
 }
 
 // steps are the steps of a pass, in this order. Packets flow meanwhile. So what a table leads to must exist before the
@@ -133,11 +137,13 @@ func (p *pass) steps() []func() error {
 		p.join,
 		p.mirrors, // where copies of a link's packets go, which the entries of its ports say
 		p.companions,
+		p.relays,
 
 		// Programs come after their tables: with empty tables a program would drop what an earlier process's program
 		// forwards. The tunnels' program comes before the ports', since other nodes answer the frames that ports send.
 		p.replace,
 		p.attachTunnel,
+		p.attachUnderlay,
 		p.attach,
 		p.attachEdges,
 		p.shapers, // devices that have their network's ports use them, once the filters look there

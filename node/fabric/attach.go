@@ -205,10 +205,12 @@ func (p *pass) attachTunnel() error {
 	if changed && p.hadTunnel {
 		p.changed(change.TunnelFilterSet, p.TunnelDevice())
 	}
+	asked := len(p.relaying) > 0
 	for _, w := range p.wires {
-		if w.refused == "" && w.flags&pipeline.DriverTunnels != 0 {
-			return p.forwardFrom(p.tunnel)
-		}
+		asked = asked || w.refused == "" && w.flags&pipeline.DriverTunnels != 0
+	}
+	if asked {
+		return p.forwardFrom(p.tunnel)
 	}
 	return nil
 }
@@ -228,7 +230,7 @@ func (p *pass) attachEdges() error {
 	if p.state.Incomplete {
 		return nil
 	}
-	return p.detachEdges(p.kernel, p.edges)
+	return p.detachWires(p.kernel, p.edges, p.relayers)
 }
 
 // attachEdge has a device's frames come to the programs. The device is set promiscuous: the frames are for the
@@ -265,41 +267,47 @@ func edgePlace(index int, k kernel) linux.Attachment {
 	return linux.Attachment{Index: index}
 }
 
-// detachEdges takes the edges' filter off all devices but the kept ones.
-func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
+// detachWires takes the filters of edges and of the underlay off all devices but the kept ones.
+func (f *Fabric) detachWires(k kernel, edges, relayers map[string]bool) error {
 	var errs []error
 	for index, q := range k.Ingress {
 		d := k.devices[index]
-		if q.Block == f.block() || q.Block == f.companionBlock() || keep[d.name] ||
-			d.name == f.TunnelDevice() || f.isLane(d) {
+		if q.Block == f.block() || q.Block == f.companionBlock() || d.name == f.TunnelDevice() || f.isLane(d) {
 			continue
 		}
-		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
+		for name, keep := range map[string]bool{edgeName: edges[d.name], underlayName: relayers[d.name]} {
+			if !keep {
+				errs = append(errs, f.detachWire(d, edgePlace(index, k), name))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// detachEdge takes our filter off a device. Its clsact goes only if nobody else's filter is in it, in either direction.
-func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
+// detachWire takes a filter of ours off a device, and gives back what the device was given for it. Its clsact goes only
+// if nobody else's filter is in it, in either direction.
+func (f *Fabric) detachWire(d device, at linux.Attachment, name string) error {
 	found, others, err := f.netlink.Filters(at)
 	if err != nil {
 		return fmt.Errorf("device %s: %w", d.name, err)
 	}
 	for _, filter := range found {
-		if filter.Name != edgeName || filter.Handle != f.number(edgeName) {
+		if filter.Name != name || filter.Handle != f.number(name) {
 			continue
 		}
 		var b linux.Batch
 		b.RemoveFilter(at, filter.Priority, filter.Handle)
-		b.Request(unix.RTM_SETLINK, 0)
-		b.Link(d.index, 0, unix.IFF_PROMISC)
+		if name == edgeName {
+			b.Request(unix.RTM_SETLINK, 0)
+			b.Link(d.index, 0, unix.IFF_PROMISC)
+		}
 		out, outOthers, err := f.netlink.Filters(linux.Attachment{Index: d.index, Egress: true})
 		if err == nil && at.Block == 0 && len(found) == 1 && others+len(out)+outOthers == 0 {
 			b.RemoveClsact(d.index)
 		}
 		for _, err := range f.netlink.Do(&b) {
 			if err != nil && !errors.Is(err, unix.ENODEV) { // a device that has vanished meanwhile has no filter
-				return fmt.Errorf("take the edge's filter off %s: %w", d.name, err)
+				return fmt.Errorf("take the filter %q off %s: %w", name, d.name, err)
 			}
 		}
 	}
@@ -348,7 +356,7 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k),
+	err = errors.Join(f.detachWires(k, nil, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k),
 		f.releaseDrivers(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {

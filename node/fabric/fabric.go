@@ -18,6 +18,8 @@ import (
 type State struct {
 	Ports []Port
 	Peers []model.Peer // the other nodes; tunnel packets from any other address are dropped
+	// Relays are the links whose path leads through this node without ending here.
+	Relays []Relay
 	// Slices limit, by network, what all ports of a network send into the underlay and into edges together. A network
 	// that is not named has no limit.
 	Slices map[string]model.Bandwidth

@@ -159,7 +159,8 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 			s.Peers = append(s.Peers, model.Peer{Address: a})
 		}
 	}
-	return s, nil
+	s.Relays, err = f.observeRelays()
+	return s, err
 }
 
 var errClosed = errors.New("the fabric is closed")

@@ -21,7 +21,7 @@ func ReleaseEdges(dirs instance.NodeDirs) error {
 	f := &Fabric{dirs: dirs, netlink: c}
 	k, err := f.look()
 	if err == nil {
-		err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k),
+		err = errors.Join(f.detachWires(k, nil, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k),
 			f.releaseDrivers(k))
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ func (p *pass) sweep() error {
 		peers[p.peers[peer.Address.Unmap()]] = true
 	}
 	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis),
-		remove(p.pipe.Edges, edges)); err != nil {
+		remove(p.pipe.Edges, edges), p.sweepRelays()); err != nil {
 		return err
 	}
 	for i := 1; i < len(p.pipe.Peers); i++ { // if entries are spoilt, several may have the same address

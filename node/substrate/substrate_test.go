@@ -1,11 +1,14 @@
 package substrate
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -151,4 +154,29 @@ func TestNumber(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNeighboursAreReachedDirectly: whatever the delays, the underlay's way to a neighbour is the link that joins the
+// two. A relay sends to the next node of a link's path by that node's address, and so by that link.
+func TestNeighboursAreReachedDirectly(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := model.Substrate{}
+		for i := range 8 {
+			s.Nodes = append(s.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i)})
+			for j := range i {
+				if random.IntN(3) == 0 {
+					s.Links = append(s.Links, model.SubstrateLink{A: s.Nodes[i].Name, B: s.Nodes[j].Name,
+						Delay: model.Duration(random.IntN(1e9)), Bandwidth: model.Bandwidth(random.IntN(1e9))})
+				}
+			}
+		}
+		hops := embedding.ShortestPaths(s)
+		for _, l := range s.Links {
+			if hops[l.A][l.B] != l.B || hops[l.B][l.A] != l.A {
+				t.Errorf("seed %d: %s reaches %s over %s, and is reached over %s", seed, l.A, l.B, hops[l.A][l.B],
+					hops[l.B][l.A])
+			}
+		}
+	}
 }

@@ -17,8 +17,6 @@ enum {
 	IP6 = 40,
 };
 
-static long (*const bpf_redirect_neigh)(__u32 ifindex, void *params, int size, __u64 flags) = (void *)152;
-
 struct way {
 	__u32 device;      /* the machine's end of the pair that leads to the outlet */
 	__u32 uplink4;     /* the uplinks' devices, 0 for none: */

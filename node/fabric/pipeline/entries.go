@@ -32,6 +32,8 @@ type (
 	Mirror       = tcMirror
 	Pace         = tcPace
 	NodeKey      = tcNodeKey
+	Relay        = tcRelay
+	RelayWay     = tcRelayWay
 )
 
 // RoutedBy are the flags of a router's port.
@@ -161,6 +163,17 @@ func AddressOf(p *Peer) netip.Addr {
 		return netip.AddrFrom16(b)
 	}
 	return netip.Addr{}
+}
+
+// RelayBetween makes the entry of a relay between two nodes with IPv4 addresses. rate and burst, in bytes, bound each
+// direction.
+func RelayBetween(a, b netip.Addr, rate, burst uint64) Relay {
+	var r Relay
+	for i, to := range []netip.Addr{a, b} {
+		r.Nodes[i] = NewPeer(to).Address[0]
+		r.Ways[i].Meter = Meter{Rate: rate, Burst: burst, Tokens: burst}
+	}
+	return r
 }
 
 // MAC is how a Port's Mac has an address: 0 for none.

@@ -63,6 +63,8 @@ type Pipeline struct {
 	Devices, Tunnels, Edges *ebpf.Map
 	// Nodes (NodeKey) has the nodes' addresses.
 	Nodes *ebpf.Map
+	// Relays (VNI → Relay) says what is done with packets of links whose path leads through the node.
+	Relays *ebpf.Map
 	// Drivers (interface index → Driver) tells of the devices that have a program in their driver's hook.
 	Drivers *ebpf.Map
 	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
@@ -81,6 +83,8 @@ type Pipeline struct {
 	FromPort, FromTunnel, FromEdge, FromShaper, FromQueue *ebpf.Program
 	// FromMirror is for the far ends of mirrors' queues.
 	FromMirror *ebpf.Program
+	// FromUnderlay is for the ingress of the underlay's devices, where the node relays anything.
+	FromUnderlay *ebpf.Program
 	// FromCompanion is for the node's ends of companions' devices.
 	FromCompanion *ebpf.Program
 	// FromPortXDP is for the driver's hook of ports, FromWireXDP for that of the underlay's devices and of edges.
@@ -144,7 +148,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues,
 		tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors,
-		tcMapPaces: &p.paces, tcMapNodes: &p.Nodes,
+		tcMapPaces: &p.paces, tcMapNodes: &p.Nodes, tcMapRelays: &p.Relays,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -157,7 +161,8 @@ func (p *Pipeline) byName() map[string]**ebpf.Program {
 	return map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
 		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion,
-		tcProgFromMirror: &p.FromMirror, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromUnderlay: &p.FromUnderlay,
+		tcProgFromMirror:   &p.FromMirror, tcProgFromPortXdp: &p.FromPortXDP,
 		tcProgFromWireXdp: &p.FromWireXDP,
 	}
 }

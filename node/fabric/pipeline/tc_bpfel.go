@@ -147,6 +147,22 @@ type tcPort struct {
 	Loss    uint32
 }
 
+type tcRelay struct {
+	_       structs.HostLayout
+	Nodes   [2]uint32
+	Foreign uint64
+	Lost    uint64
+	Ways    [2]tcRelayWay
+}
+
+type tcRelayWay struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Over    uint64
+	Meter   tcMeter
+}
+
 type tcRouter struct {
 	_     structs.HostLayout
 	On    uint32
@@ -209,6 +225,7 @@ const (
 	tcMapPuntMeters       = "punt_meters"
 	tcMapQueues           = "queues"
 	tcMapRecent           = "recent"
+	tcMapRelays           = "relays"
 	tcMapRouterCounts     = "router_counts"
 	tcMapRouters          = "routers"
 	tcMapScratches        = "scratches"
@@ -223,6 +240,7 @@ const (
 	tcProgFromQueue       = "from_queue"
 	tcProgFromShaper      = "from_shaper"
 	tcProgFromTunnel      = "from_tunnel"
+	tcProgFromUnderlay    = "from_underlay"
 	tcProgFromWireXdp     = "from_wire_xdp"
 )
 
@@ -276,6 +294,7 @@ type tcProgramSpecs struct {
 	FromQueue     *ebpf.ProgramSpec `ebpf:"from_queue"`
 	FromShaper    *ebpf.ProgramSpec `ebpf:"from_shaper"`
 	FromTunnel    *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromUnderlay  *ebpf.ProgramSpec `ebpf:"from_underlay"`
 	FromWireXdp   *ebpf.ProgramSpec `ebpf:"from_wire_xdp"`
 }
 
@@ -307,6 +326,7 @@ type tcMapSpecs struct {
 	PuntMeters       *ebpf.MapSpec `ebpf:"punt_meters"`
 	Queues           *ebpf.MapSpec `ebpf:"queues"`
 	Recent           *ebpf.MapSpec `ebpf:"recent"`
+	Relays           *ebpf.MapSpec `ebpf:"relays"`
 	RouterCounts     *ebpf.MapSpec `ebpf:"router_counts"`
 	Routers          *ebpf.MapSpec `ebpf:"routers"`
 	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
@@ -365,6 +385,7 @@ type tcMaps struct {
 	PuntMeters       *ebpf.Map `ebpf:"punt_meters"`
 	Queues           *ebpf.Map `ebpf:"queues"`
 	Recent           *ebpf.Map `ebpf:"recent"`
+	Relays           *ebpf.Map `ebpf:"relays"`
 	RouterCounts     *ebpf.Map `ebpf:"router_counts"`
 	Routers          *ebpf.Map `ebpf:"routers"`
 	Scratches        *ebpf.Map `ebpf:"scratches"`
@@ -399,6 +420,7 @@ func (m *tcMaps) Close() error {
 		m.PuntMeters,
 		m.Queues,
 		m.Recent,
+		m.Relays,
 		m.RouterCounts,
 		m.Routers,
 		m.Scratches,
@@ -426,6 +448,7 @@ type tcPrograms struct {
 	FromQueue     *ebpf.Program `ebpf:"from_queue"`
 	FromShaper    *ebpf.Program `ebpf:"from_shaper"`
 	FromTunnel    *ebpf.Program `ebpf:"from_tunnel"`
+	FromUnderlay  *ebpf.Program `ebpf:"from_underlay"`
 	FromWireXdp   *ebpf.Program `ebpf:"from_wire_xdp"`
 }
 
@@ -439,6 +462,7 @@ func (p *tcPrograms) Close() error {
 		p.FromQueue,
 		p.FromShaper,
 		p.FromTunnel,
+		p.FromUnderlay,
 		p.FromWireXdp,
 	)
 }

@@ -13,14 +13,15 @@ enum {
 };
 
 /*
- * loaded_header_bytes is header_bytes for headers that are not in the buffer's linear part.
+ * loaded_header_bytes is header_bytes for headers that are not in the buffer's linear part, or of a frame that begins
+ * further on in the buffer.
  */
-static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb)
+static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb, __u32 begin, __u32 protocol)
 {
 	__u8 byte = 0, transport = 0;
-	__u32 at = ETHERNET_BYTES;
+	__u32 at = begin + ETHERNET_BYTES;
 
-	if (skb->protocol == be16(PROTOCOL_IPV4)) {
+	if (protocol == be16(PROTOCOL_IPV4)) {
 		if (bpf_skb_load_bytes(skb, at, &byte, 1) || bpf_skb_load_bytes(skb, at + 9, &transport, 1))
 			return 0;
 		at += (byte & 15) * 4;
@@ -30,10 +31,10 @@ static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb
 		at += 40;
 	}
 	if (transport == TRANSPORT_UDP)
-		return at + 8;
+		return at - begin + 8;
 	if (transport != TRANSPORT_TCP || bpf_skb_load_bytes(skb, at + 12, &byte, 1))
 		return 0;
-	return at + (byte >> 4) * 4;
+	return at - begin + (byte >> 4) * 4;
 }
 
 /*
@@ -49,7 +50,7 @@ INLINE __u32 header_bytes(struct __sk_buff *skb)
 	if (protocol != be16(PROTOCOL_IPV4) && protocol != be16(PROTOCOL_IPV6))
 		return 0;
 	if (frame + ETHERNET_BYTES + 20 > end)
-		return loaded_header_bytes(skb);
+		return loaded_header_bytes(skb, 0, protocol);
 	transport = frame[ETHERNET_BYTES + 6];
 	if (protocol == be16(PROTOCOL_IPV4)) {
 		transport = frame[ETHERNET_BYTES + 9];
@@ -61,7 +62,7 @@ INLINE __u32 header_bytes(struct __sk_buff *skb)
 		return 0;
 	frame += at + 12; /* TCP's data offset */
 	if (frame + 1 > end)
-		return loaded_header_bytes(skb);
+		return loaded_header_bytes(skb, 0, protocol);
 	return at + (*frame >> 4) * 4;
 }
 

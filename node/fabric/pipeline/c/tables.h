@@ -314,6 +314,26 @@ FLAGGED_MAP(NO_PREALLOC, HASH, companion_devices, __u32, __u32, MAX_PORTS);
 FLAGGED_MAP(NO_PREALLOC, HASH, tunnels, __u32, __u32, MAX_PORTS);
 
 /*
+ * VNI → what this node does with packets of a link whose path leads through it. What comes from one of the two nodes
+ * beside it on the path goes on to the other one. An entry is replaced as a whole; the programs only count.
+ */
+struct relay_way {
+	__u64 packets; /* passed on; of GSO packets, their segments */
+	__u64 bytes;   /* of the frames in the tunnel */
+	__u64 over;    /* packets dropped: more than the link's bandwidth */
+	struct meter meter; /* in bytes; rate 0: there is no bound */
+};
+
+struct relay {
+	__u32 nodes[2]; /* IPv4 addresses in the host's order */
+	__u64 foreign;  /* packets dropped: from another address */
+	__u64 lost;     /* packets dropped: no way on, or too many relays */
+	struct relay_way ways[2]; /* from nodes[0] to nodes[1], and back */
+};
+
+FLAGGED_MAP(NO_PREALLOC, HASH, relays, __u32, struct relay, MAX_PORTS);
+
+/*
  * The addresses of all nodes, this one included, in the form of struct peer. to_tunnels looks here whether a frame that
  * leaves by an edge goes to a node. The UDP port of tunnels is in slot 0's mac.
  */

@@ -5,6 +5,7 @@
  */
 
 #include "stages.h"
+#include "relay.h"
 #include "xdp.h" /* and on the driver's, in the same object */
 
 /* sent handles a frame that the element behind the port at slot has sent. */

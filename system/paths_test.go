@@ -1,0 +1,133 @@
+package system
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// twoWays is a substrate in which two nodes are joined directly and over a third, and two links between them that fit
+// only one on each way.
+const (
+	twoWays = `nodes: {n1: , n2: , n3: }
+links:
+  - n1 -- n2: {bandwidth: 100Mbit}
+  - n1 -- n3: {bandwidth: 100Mbit}
+  - n3 -- n2: {bandwidth: 100Mbit}
+`
+	twoLinks = `network: lab
+hosts:
+  a: {node: n1}
+  b: {node: n2}
+  c: {node: n1}
+  d: {node: n2}
+links:
+  - a -- b: {bandwidth: 80Mbit, prefixes: [10.0.1.0/24]}
+  - c -- d: {bandwidth: 80Mbit, prefixes: [10.0.2.0/24]}
+`
+)
+
+// newTwoWays starts that, and tells the ends of the link that is direct and of the one that is relayed.
+func newTwoWays(t *testing.T) (p *platform, direct, relayed [2]string) {
+	t.Helper()
+	p = newPlatform(t)
+	substrate := filepath.Join(t.TempDir(), "substrate.yaml")
+	if err := os.WriteFile(substrate, []byte(twoWays), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("up", "--substrate", substrate, "-d")
+	p.run("apply", "-f", file(t, twoLinks))
+	p.run("check", "lab", "--wait", "3m")
+	var links []model.LinkStatus
+	if err := json.Unmarshal([]byte(p.run("get", "links", "lab", "-o", "json")), &links); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		ends := [2]string{l.Link.Ends[0].Element, l.Link.Ends[1].Element}
+		switch path := strings.Join(l.Paths[0].Nodes, " "); path {
+		case "n1 n2":
+			direct = ends
+		case "n1 n3 n2":
+			relayed = ends
+		default:
+			t.Errorf("link %s is on the path %s", l.Link.Name, path)
+		}
+	}
+	if direct[0] == "" || relayed[0] == "" {
+		t.Fatalf("the links are not on both ways: %+v", links)
+	}
+	return p, direct, relayed
+}
+
+// sentBy is how many packets a device of a node has sent.
+func (p *platform) sentBy(node, device string) uint64 {
+	p.t.Helper()
+	text := in(p.t, p.dirs.Node(node).NodeNamespace(), "cat", "/proc/net/dev")
+	_, after, ok := strings.Cut(text, device+":")
+	fields := strings.Fields(after)
+	if !ok || len(fields) < 10 {
+		p.t.Fatalf("%s has no device %s:\n%s", node, device, text)
+	}
+	n, err := strconv.ParseUint(fields[9], 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// TestLinksTakeTheirPaths: of two links that only fit one on each of two ways, each takes its own. Agents that die under
+// traffic lose no packet.
+func TestLinksTakeTheirPaths(t *testing.T) {
+	p, direct, relayed := newTwoWays(t)
+	devices := func() (to2, to3, on uint64) {
+		return p.sentBy("n1", "to-n2"), p.sentBy("n1", "to-n3"), p.sentBy("n3", "to-n2")
+	}
+	flow := func(ends [2]string, during func()) uint64 {
+		t.Helper()
+		f := p.flowBetween(p.namespace("lab", ends[0]), p.namespace("lab", ends[1]), addressOf(p, "lab", ends[1], false),
+			0, 1)
+		f.reached(1000)
+		during()
+		sent, lost, duplicated := f.stop()
+		if lost+duplicated != 0 {
+			t.Errorf("%v: of %d packets %d were lost and %d came twice", ends, sent, lost, duplicated)
+		}
+		return sent
+	}
+	const others = 300 // probes, ARP
+	to2, to3, on := devices()
+	sent := flow(direct, func() {})
+	now2, now3, nowOn := devices()
+	if now2-to2 < sent || now3-to3 > others || nowOn-on > others {
+		t.Errorf("of %d packets of the direct link n1 sent %d to n2 and %d to n3", sent, now2-to2, now3-to3)
+	}
+	to2, to3, on = devices()
+	sent = flow(relayed, func() {
+		for _, agent := range []string{"agent n3", "agent n1", "agent n2"} {
+			p.kill(agent)
+			p.run("check", "lab", "--wait", "3m")
+		}
+	})
+	now2, now3, nowOn = devices()
+	if now3-to3 < sent || nowOn-on < sent || now2-to2 > others+sent/4 {
+		t.Errorf("of %d packets of the relayed link n1 sent %d to n2 and %d to n3, and n3 sent %d on", sent, now2-to2,
+			now3-to3, nowOn-on)
+	}
+	// Its packets are taken at their full length, and another node's agent puts right what was altered.
+	in(t, p.namespace("lab", relayed[0]), "ping", "-c", "3", "-i", "0.1", "-M", "do", "-s", "1472", "-W", "5",
+		addressOf(p, "lab", relayed[1], false))
+	n3 := p.dirs.Node("n3").NodeNamespace()
+	filters := func() string { return in(t, n3, "tc", "filter", "show", "dev", "to-n1", "ingress") }
+	if !strings.Contains(filters(), "polyplane underlay") {
+		t.Errorf("n3 relays by no filter:\n%s", filters())
+	}
+	in(t, n3, "tc", "filter", "del", "dev", "to-n1", "ingress")
+	p.await("the filter to come back", func() bool { return strings.Contains(filters(), "polyplane underlay") }, filters)
+	p.run("delete", "lab", "--now")
+	p.await("nothing to be relayed", func() bool { return !strings.Contains(filters(), "polyplane") }, filters)
+}
