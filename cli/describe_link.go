@@ -99,6 +99,16 @@ func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.Link
 			text(byteCount(p.RxBytes)), text(byteCount(p.TxBytes)), text(count(p.Dropped)))
 	}
 	s.table("Ports", t)
+	if len(l.Relays) > 0 {
+		ends := [2]string{l.Link.Ends[0].Element, l.Link.Ends[1].Element}
+		t := table{head: []string{"NODE", ">FROM " + strings.ToUpper(ends[0]), ">FROM " + strings.ToUpper(ends[1]),
+			">OVER BANDWIDTH", ">REFUSED", ">LOST"}}
+		for _, r := range l.Relays {
+			t.add(text(r.Node), text(byteCount(r.Bytes[0])), text(byteCount(r.Bytes[1])),
+				text(count(r.Over[0]+r.Over[1])), text(count(r.Foreign)), text(count(r.Lost)))
+		}
+		s.table("Relays", t)
+	}
 	s.events(cmd, cl, ref{network: l.Network, element: l.Link.Name})
 	return s.err
 }

@@ -225,6 +225,10 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 			}
 		}
 	}
+	links, err := cl.Links(ctx, id.Network)
+	if err != nil {
+		return err
+	}
 	var steps []tracedStep
 	for range mostRouters {
 		t, err := cl.Trace(ctx, id, q)
@@ -240,7 +244,7 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 			}
 			far = interfaceNamed(elementOf(elements, id.Element), t.Way.Interface)
 			if s.Next = "out of the network, by an edge"; far != nil && far.Far != nil {
-				s.Next = farEnd(far)
+				s.Next = farEnd(far) + relayedOver(links, far.Link)
 			}
 		}
 		steps = append(steps, s)
@@ -273,6 +277,16 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 		return &commandExit{ExitFailed}
 	}
 	return nil
+}
+
+// relayedOver tells over which nodes a link's packets go, if some relay them.
+func relayedOver(links []model.LinkStatus, name string) string {
+	for _, l := range links {
+		if l.Link.Name == name && len(l.Relays) > 0 {
+			return ", by the path " + paths(l.Paths)
+		}
+	}
+	return ""
 }
 
 func elementOf(all []model.ElementView, name string) *model.ElementView {

@@ -161,6 +161,21 @@ type PortStatus struct {
 	Uncopied uint64 `json:"uncopied,omitempty"`
 }
 
+// RelayStatus is what a node did for a link whose path leads through it. The first of each pair is of packets from the
+// link's first end.
+type RelayStatus struct {
+	Network string    `json:"network"`
+	Link    string    `json:"link"`
+	Node    string    `json:"node"`
+	Packets [2]uint64 `json:"packets"` // passed on
+	Bytes   [2]uint64 `json:"bytes"`
+	Over    [2]uint64 `json:"over"` // packets dropped: more than the link's bandwidth
+	// Foreign are packets that were dropped since they did not come from the nodes beside it on the path, Lost those for
+	// which there was no way on.
+	Foreign uint64 `json:"foreign,omitempty"`
+	Lost    uint64 `json:"lost,omitempty"`
+}
+
 // Report is a node's account of itself to the manager.
 type Report struct {
 	Node string `json:"node"`
@@ -169,6 +184,7 @@ type Report struct {
 	Revision int64           `json:"revision"`
 	Elements []ElementStatus `json:"elements,omitempty"` // all of them
 	Ports    []PortStatus    `json:"ports,omitempty"`    // all of them
+	Relays   []RelayStatus   `json:"relays,omitempty"`   // all of them
 	Events   []Event         `json:"events,omitempty"`   // new since the last report
 	// Held are the networks that keep the node from following the store: the node goes on with what it was told before.
 	Held []HeldNetwork `json:"held,omitempty"`

@@ -34,6 +34,8 @@ type Fabric interface {
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
 	// Forwarded returns what the data path did for the routers that it forwards for.
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
+	// Relayed returns what the data path did for the links that it relays, by VNI.
+	Relayed(ctx context.Context) (map[uint32]fabric.RelayCounters, error)
 	// Place is where a forwarding plane gets ready what the data path needs for an element.
 	Place(id model.ID) forward.Place
 	// Steered tells where the packets of elements go now.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -37,12 +36,6 @@ type plan struct {
 	held    map[string]bool // networks to be left as they are
 	relays  []relay
 	watched []watched
-}
-
-// relay is a link that the node relays.
-type relay struct {
-	name string // NETWORK/LINK
-	*model.Relay
 }
 
 func newPlan(s *model.NodeState) plan {
@@ -76,7 +69,7 @@ func newPlan(s *model.NodeState) plan {
 			p.edges[n.Name+" "+e.Name] = e
 		}
 		for i := range n.Relays {
-			p.relays = append(p.relays, relay{n.Name + "/" + n.Relays[i].Link, &n.Relays[i]})
+			p.relays = append(p.relays, relay{n.Name, &n.Relays[i]})
 		}
 	}
 	return p
@@ -281,20 +274,6 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		time.AfterFunc(report.Again, a.changed)
 	}
 	return report.Problem
-}
-
-// relays are the links that the node relays. Of nodes that it was not told of the fabric says that they are none.
-func (a *Agent) relays() []fabric.Relay {
-	relays := make([]fabric.Relay, 0, len(a.plan.relays))
-	for _, r := range a.plan.relays {
-		f := fabric.Relay{Link: r.name, VNI: r.VNI, MTU: r.MTU,
-			Nodes: [2]netip.Addr{a.plan.peers[r.Nodes[0]].Address, a.plan.peers[r.Nodes[1]].Address}}
-		if r.Shape != nil {
-			f.Shape = *r.Shape
-		}
-		relays = append(relays, f)
-	}
-	return relays
 }
 
 // joinPort fills in where a port's link ends and what it does to packets.

@@ -164,6 +164,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		a.Log.Warn("read the ports' counters", "error", err)
 	}
 	report.Ports = a.ports(outcomes, counters)
+	report.Relays = a.relayed(ctx)
 	a.fast(ctx, report.Elements)
 	a.kernel.packetTime(report.Elements)
 	report.Underlay = a.underlay
@@ -332,6 +333,8 @@ func (a *Agent) count(ctx context.Context) {
 			p.Dropped != was.Dropped
 		next.Ports[i] = p
 	}
+	next.Relays = a.relayed(ctx)
+	changed = changed || !slices.Equal(next.Relays, last.Relays)
 	next.Elements = slices.Clone(last.Elements)
 	for i := range next.Elements {
 		was := next.Elements[i].Incident

@@ -116,6 +116,14 @@ func (m *Manager) believe(n *node, r *model.Report) {
 		}
 		return true
 	})
+	r.Relays = slices.DeleteFunc(r.Relays, func(s model.RelayStatus) bool {
+		of, ok := m.networks.relays(n, &s)
+		_, held := n.beside[s.Network]
+		if !ok && !(of != nil && of.damaged != nil || of == nil && held) {
+			refuse(s.Network + "/" + s.Link)
+		}
+		return !ok
+	})
 	for i := range r.Ports {
 		p := &r.Ports[i]
 		p.Device, p.Drops = model.Shorten(p.Device, maxToldName), few(p.Drops)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -42,6 +43,7 @@ type node struct {
 	underlay map[string]model.HookUse
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
+	relays   map[linkID]model.RelayStatus
 	measures *model.Measures // the latest; nil until there are any
 	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
@@ -56,7 +58,7 @@ type node struct {
 func (k *known) newNode(sn model.SubstrateNode, socket string) *node {
 	return &node{SubstrateNode: sn, socket: socket, ear: &k.ear, news: k.news, heardAt: k.ear.time,
 		told: make(chan struct{}), elements: map[model.ID]model.ElementStatus{},
-		ports: map[model.PortID]model.PortStatus{}}
+		ports: map[model.PortID]model.PortStatus{}, relays: map[linkID]model.RelayStatus{}}
 }
 
 // Register makes a node's agent known.
@@ -155,6 +157,7 @@ func (m *Manager) Report(r model.Report) error {
 	}
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
+	takeRelays(n, r.Relays)
 	m.takeHeld(n, &r)
 	m.readiness(n)
 	m.touch()
@@ -207,6 +210,31 @@ func takePorts(n *node, list []model.PortStatus) {
 		n.ports[p.ID] = p
 	}
 	keepOnly(n.ports, list, func(p model.PortStatus) model.PortID { return p.ID })
+}
+
+// linkID is a link of a network.
+type linkID struct{ network, link string }
+
+func takeRelays(n *node, list []model.RelayStatus) {
+	clear(n.relays)
+	for _, r := range list {
+		r.Node = n.Name
+		n.relays[linkID{r.Network, r.Link}] = r
+	}
+}
+
+// relays tells whether a link's path leads through a node that has none of its ends.
+func (ns networks) relays(n *node, r *model.RelayStatus) (of *network, ok bool) {
+	of = ns[r.Network]
+	if of == nil || of.damaged != nil {
+		return of, false
+	}
+	for _, p := range of.record.Assigned.Placement.Links[r.Link] {
+		if last := len(p.Nodes) - 1; last > 1 && slices.Contains(p.Nodes[1:last], n.Name) {
+			return of, true
+		}
+	}
+	return of, false
 }
 
 // Agent says on which node an element is, and how that node's agent is reached.

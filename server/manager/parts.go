@@ -182,6 +182,17 @@ func (ns nodes) linkStatus(n *network, l model.Link) model.LinkStatus {
 		}
 	}
 	s.Up = up == len(l.Ends)
+	for _, p := range s.Paths {
+		for _, name := range p.Nodes {
+			on := ns[name]
+			if on == nil {
+				continue
+			}
+			if r, ok := on.relays[linkID{s.Network, l.Name}]; ok {
+				s.Relays = append(s.Relays, r)
+			}
+		}
+	}
 	return s
 }
 
