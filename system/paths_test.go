@@ -2,8 +2,10 @@ package system
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +31,9 @@ hosts:
 links:
   - a -- b: {bandwidth: 80Mbit, prefixes: [10.0.1.0/24]}
   - c -- d: {bandwidth: 80Mbit, prefixes: [10.0.2.0/24]}
+expect:
+  - a reaches b
+  - c reaches d
 `
 )
 
@@ -118,6 +123,25 @@ func TestLinksTakeTheirPaths(t *testing.T) {
 		t.Errorf("of %d packets of the relayed link n1 sent %d to n2 and %d to n3, and n3 sent %d on", sent, now2-to2,
 			now3-to3, nowOn-on)
 	}
+	// It is told which path they take, and what the node in between did.
+	name := relayed[0] + "--" + relayed[1]
+	if out := p.run("describe", "lab/"+name); !strings.Contains(out, "n1→n3→n2") || !strings.Contains(out, "Relays") {
+		t.Errorf("described as\n%s", out)
+	}
+	if out := p.run("get", "links", "lab", "-o", "wide"); !strings.Contains(out, "n1→n3→n2") {
+		t.Errorf("listed as\n%s", out)
+	}
+	relays := func() []model.RelayStatus {
+		var links []model.LinkStatus
+		if err := json.Unmarshal([]byte(p.run("get", "links", "lab", "-o", "json")), &links); err != nil {
+			t.Fatal(err)
+		}
+		return links[slices.IndexFunc(links, func(l model.LinkStatus) bool { return l.Link.Name == name })].Relays
+	}
+	p.await("the packets to be told", func() bool {
+		r := relays()
+		return len(r) == 1 && r[0].Node == "n3" && r[0].Packets[0] >= sent && r[0].Foreign+r[0].Lost+r[0].Over[0] == 0
+	}, func() string { return fmt.Sprint(relays()) })
 	// Its packets are taken at their full length, and another node's agent puts right what was altered.
 	in(t, p.namespace("lab", relayed[0]), "ping", "-c", "3", "-i", "0.1", "-M", "do", "-s", "1472", "-W", "5",
 		addressOf(p, "lab", relayed[1], false))

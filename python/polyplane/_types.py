@@ -566,6 +566,7 @@ class LinkStatus(TypedDict, total=False):
     owner: str
     paths: list["LinkPath"]
     ports: list["PortStatus"]
+    relays: list["RelayStatus"]
     title: str
     up: Required[bool]
     vni: Required[int]
@@ -862,6 +863,17 @@ class RecoveredNetwork(TypedDict, total=False):
     notes: list[str]
     problem: str
     taken: Required[bool]
+
+
+class RelayStatus(TypedDict, total=False):
+    bytes: Required[list[int] | None]
+    foreign: int
+    link: Required[str]
+    lost: int
+    network: Required[str]
+    node: Required[str]
+    over: Required[list[int] | None]
+    packets: Required[list[int] | None]
 
 
 class ResolvedInterface(TypedDict, total=False):
