@@ -170,8 +170,8 @@ type RelayStatus struct {
 	Packets [2]uint64 `json:"packets"` // passed on
 	Bytes   [2]uint64 `json:"bytes"`
 	Over    [2]uint64 `json:"over"` // packets dropped: more than the link's bandwidth
-	// Foreign are packets that were dropped since they did not come from the nodes beside it on the path, Lost those for
-	// which there was no way on.
+	// Foreign are packets that were dropped since they did not come from the nodes beside it on the path, Lost those
+	// for which there was no way on.
 	Foreign uint64 `json:"foreign,omitempty"`
 	Lost    uint64 `json:"lost,omitempty"`
 }

@@ -73,7 +73,7 @@ var (
 	EdgeAttached      = Kind{"FabricChanged", "edge {object} attached"}
 	TunnelDeviceMade  = Kind{"FabricChanged", "the tunnel device {object} restored"}
 	TunnelDeviceUp    = Kind{"FabricChanged", "the tunnel device {object} set up again"}
-	RelayMade         = Kind{"FabricChanged", "link {object}: relayed here"}
+	RelaysMade        = Kind{"FabricChanged", "{object} links are relayed here"}
 	RelayChanged      = Kind{"FabricChanged", "link {object}: relayed between other nodes, or at another bandwidth"}
 	RelayRestored     = Kind{"FabricChanged", "link {object}: its relay restored"}
 	RelaysRemoved     = Kind{"FabricChanged", "{object} links are no longer relayed"}

@@ -70,8 +70,9 @@ type Fabric struct {
 // there is a firewall, it must accept UDP to the tunnel port.
 func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, relayed: map[uint32]pipeline.Relay{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{},
-		cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
+		links: map[uint32]pipeline.Link{}, relayed: map[uint32]pipeline.Relay{}, past: map[uint32]uint64{},
+		steered: map[model.ID]*steered{},
+		cut:     map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
 		resting: map[uint32]time.Time{}, beside: map[uint32]beside{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	if err := mountBPF(dirs.BPF()); err != nil {

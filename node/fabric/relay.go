@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -41,8 +42,8 @@ type RelayCounters struct {
 	Lost           uint64    // packets dropped: there was no way on
 }
 
-// bounds are the bytes a second, and at once, that a relay passes on. What finds the link's own queue full at its end is
-// beyond them, and nothing else: that queue takes as much at once, and is drained no faster.
+// bounds are the bytes a second, and at once, that a relay passes on. Only what would find the link's own queue full at
+// its end is beyond them: that queue takes as much at once, and is drained no faster.
 func (r *Relay) bounds() (rate, burst uint64) {
 	if r.Shape.Bandwidth == 0 {
 		return 0, 0
@@ -51,7 +52,8 @@ func (r *Relay) bounds() (rate, burst uint64) {
 	frame := uint64(max(r.MTU, 68) + etherHeader)
 	rate = min(q.Rate+q.Rate/100+1, mostRate) // the clocks of two nodes are not the same
 	// The meter is filled at the kernel's ticks.
-	return rate, uint64(q.Burst) + uint64(q.Bytes) + uint64(q.Frames)*frame + rate*uint64(meterBurst.Milliseconds())/1000
+	slack := rate / uint64(time.Second/meterBurst)
+	return rate, uint64(q.Burst) + uint64(q.Bytes) + uint64(q.Frames)*frame + slack
 }
 
 // relay works out what the table is to say of one.
@@ -92,6 +94,7 @@ func (p *pass) relays() error {
 		}
 	}
 	p.relaying = make(map[uint32]bool, len(p.state.Relays))
+	made := 0
 	for i := range p.state.Relays {
 		r := &p.state.Relays[i]
 		want, err := p.relay(r, nodes, ends)
@@ -124,8 +127,11 @@ func (p *pass) relays() error {
 		case before:
 			p.changed(change.RelayChanged, r.Link)
 		default:
-			p.changed(change.RelayMade, r.Link)
+			made++
 		}
+	}
+	if made > 0 {
+		p.changed(change.RelaysMade, made)
 	}
 	return nil
 }
