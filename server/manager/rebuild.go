@@ -134,6 +134,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	if problems := resolve.Bounds(&net); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
 	}
+	as.Placement.Links = relayedPaths(net.Links, as.Placement.Elements, parts)
 	document, _ := resolve.Read(net) // it was right when it was applied
 	r.record = model.Record{Network: document.Network(), Assigned: as, Revision: 1}
 	if len(overrides) > 0 {
@@ -145,6 +146,42 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	}
 	r.compare()
 	return r, nil
+}
+
+// relayedPaths are the paths of links that nodes relay, as far as these have told. The others are found anew.
+func relayedPaths(links []model.Link, placed map[string]string,
+	parts map[string]model.NodeNetwork) (paths map[string][]model.LinkPath) {
+	relays := map[string]map[string][2]string{} // by link and node: the nodes beside it on the path
+	for node, part := range parts {
+		for _, r := range part.Relays {
+			if relays[r.Link] == nil {
+				relays[r.Link] = map[string][2]string{}
+			}
+			relays[r.Link][node] = r.Nodes
+		}
+	}
+	for _, l := range links {
+		of, last := relays[l.Name], placed[l.Ends[1].Element]
+		path := []string{placed[l.Ends[0].Element]}
+		for range of { // each relay is on the path once
+			at := path[len(path)-1]
+			for node, beside := range of {
+				if !slices.Contains(path, node) && (beside[0] == at || beside[1] == at) {
+					path = append(path, node)
+					break
+				}
+			}
+		}
+		beside := of[path[len(path)-1]]
+		if len(of) == 0 || len(path) != len(of)+1 || beside[0] != last && beside[1] != last {
+			continue
+		}
+		if paths == nil {
+			paths = map[string][]model.LinkPath{}
+		}
+		paths[l.Name] = []model.LinkPath{{Nodes: append(path, last)}}
+	}
+	return paths
 }
 
 // hasAddress tells whether an interface has an address, or one of a VLAN on it has. On a trunk that has no VLAN for
@@ -241,12 +278,14 @@ func (r *rebuilt) compare() {
 	}
 }
 
-// canonical is an element as a text that does not depend on the order of the elements that it reaches.
+// canonical is an element as a text that does not depend on the order of the elements that it reaches, nor on the paths
+// of its links.
 func canonical(e model.NodeElement) string {
 	e.Interfaces = slices.Clone(e.Interfaces)
 	for i := range e.Interfaces {
-		if f := e.Interfaces[i].Far; f != nil && len(f.Peers) > 1 {
+		if f := e.Interfaces[i].Far; f != nil && (len(f.Peers) > 1 || f.Via != "") {
 			far := *f
+			far.Via = ""
 			far.Peers = slices.SortedFunc(slices.Values(far.Peers),
 				func(a, b model.LinkPeer) int { return cmp.Compare(a.MAC, b.MAC) })
 			e.Interfaces[i].Far = &far

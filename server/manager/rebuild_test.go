@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
@@ -17,7 +18,7 @@ func TestExamplesAreRebuilt(t *testing.T) {
 	if err != nil || len(paths) < 8 {
 		t.Fatalf("%v: %d examples", err, len(paths))
 	}
-	tried, restored := 0, 0
+	tried, restored, relayed := 0, 0, 0
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -40,13 +41,24 @@ func TestExamplesAreRebuilt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				substrate := substrateOf(nodes)
+				substrate := substrateOf(4) // the fourth has no elements: it relays
+				for i := range substrate.Nodes {
+					substrate.Nodes[i].Simulated = true
+				}
 				as.Placement.Elements = map[string]string{}
 				overrides := map[string]model.Override{}
 				for i, e := range resolved.Elements {
 					as.Placement.Elements[e.Name] = substrate.Nodes[i%nodes].Name
 					if i%2 == 1 {
 						overrides[e.Name] = model.Override{Restarts: uint32(i), Suspended: i%4 == 1}
+					}
+				}
+				as.Placement.Links = map[string][]model.LinkPath{}
+				for _, l := range net.Links {
+					a, b := as.Placement.Elements[l.Ends[0].Element], as.Placement.Elements[l.Ends[1].Element]
+					if a+b == "n1n3" || a+b == "n3n1" {
+						as.Placement.Links[l.Name] = []model.LinkPath{{Nodes: []string{a, "n4", b}}}
+						relayed++
 					}
 				}
 				parts := map[string]model.NodeNetwork{}
@@ -68,6 +80,15 @@ func TestExamplesAreRebuilt(t *testing.T) {
 					as.Placement.Elements) ||
 					len(got.Network.Links) != len(net.Links) || len(got.Network.Elements) != len(net.Elements) {
 					t.Errorf("%s: %+v", net.Name, got.Assigned)
+				}
+				for link, was := range as.Placement.Links {
+					is := got.Assigned.Placement.Links[link]
+					if len(is) == 1 && is[0].Nodes[0] != was[0].Nodes[0] { // its ends are the other way round
+						slices.Reverse(is[0].Nodes)
+					}
+					if !reflect.DeepEqual(is, was) {
+						t.Errorf("%s: the path of %s was %v and is %v", net.Name, link, was, is)
+					}
 				}
 				if _, problems := resolve.Read(got.Network); len(problems) > 0 {
 					t.Errorf("%s on %d nodes: its document is refused: %v", net.Name, nodes, problems)
@@ -91,6 +112,9 @@ func TestExamplesAreRebuilt(t *testing.T) {
 	}
 	if restored < 6 {
 		t.Errorf("of only %d networks there is a rest without one of their nodes", restored)
+	}
+	if relayed < 6 {
+		t.Errorf("only %d links were relayed", relayed)
 	}
 	if tried < 24 {
 		t.Fatalf("only %d were tried", tried)
