@@ -136,8 +136,28 @@ func TestWhomCommandsAreFor(t *testing.T) {
 	expect("instance lab", append(list, "--instance", "lab")...)
 	env["POLYPLANE_TOKEN"], env["POLYPLANE_TOKEN_FILE"] = "", bobs
 	expect("server2:7455 bob", list...)
+	// Who says contradictory things is told. The more explicit one counts, and neither where both are equally so.
 	env["POLYPLANE_INSTANCE"] = "lab"
+	for _, c := range []struct {
+		args        string
+		asked, said string
+	}{
+		{"", "", "POLYPLANE_INSTANCE=lab is an instance of this machine, and POLYPLANE_SERVER=server2 a manager elsewhere"},
+		{"--server server1", "server1:7455 bob", "note: --server server1 counts, and not POLYPLANE_INSTANCE=lab\n"},
+		{"--instance x", "instance x", "note: --instance x counts, and not POLYPLANE_SERVER=server2\n"},
+		{"--instance x --server server1", "", "say one of them"},
+	} {
+		code, errs := command("", append(list, strings.Fields(c.args)...)...)
+		if asked != c.asked || !strings.Contains(errs, c.said) || (code == ExitUsage) != (c.asked == "") {
+			t.Errorf("%q is for %q, and told is %q (%d)", c.args, asked, errs, code)
+		}
+	}
+	env["POLYPLANE_SERVER"] = ""
 	expect("instance lab", list...)
+	if code, errs := command("", append(list, "--token-file", bobs)...); code != ExitUsage || asked != "" ||
+		!strings.Contains(errs, "--token-file is for a manager elsewhere, and this is for instance lab") {
+		t.Errorf("a token for this machine's instance: %d %q, asked %q", code, errs, asked)
+	}
 	env = map[string]string{"HOME": home}
 
 	if code, errs := command(alice.String()+"\n", "login", "server3"); code != ExitOK || asked != "server3:7455 alice" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -157,7 +158,7 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	files.addOutsideFlag(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long, sending images and large files included")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false,
 		"replace configuration and files that were edited inside elements by the file's")
 	cmd.Flags().BoolVar(&options.LoseFiles, "lose-files", false,
@@ -320,9 +321,12 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 // plan first, so that the user sees the plan before it is carried out.
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, options model.ApplyOptions,
 	wait bool, timeout time.Duration) error {
-	begin := c.Now()
-	if err := c.bringImages(ctx, cl, networks, true); err != nil {
-		return err
+	begin, began := c.Now(), time.Now()
+	if slices.ContainsFunc(networks, bringsAny) {
+		if err := c.bringChecked(ctx, cl, networks, options, timeout); err != nil {
+			return err
+		}
+		timeout = max(timeout-time.Since(began), time.Second) // sending is part of what is waited for
 	}
 	direct, err := allNew(ctx, cl, networks)
 	if err != nil {
@@ -364,6 +368,44 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, op
 		return wrap(ctx, cl, err, ref{})
 	}
 	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
+}
+
+// bringChecked has the networks checked before it brings the manager what they need and it does not have. The time for
+// that is bounded.
+func (c *CLI) bringChecked(ctx context.Context, cl Client, networks []model.Network, options model.ApplyOptions,
+	most time.Duration) error {
+	within, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	err := func() error {
+		checked := slices.Clone(networks)
+		if err := c.bringImages(within, cl, checked, false); err != nil {
+			return err
+		}
+		if _, err := c.planAll(within, cl, checked, options); err != nil {
+			return err
+		}
+		return c.bringImages(within, cl, networks, true)
+	}()
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return &Error{Code: ExitTimeout, Err: fmt.Errorf("what the networks need was not sent within %s (--timeout), and "+
+			"nothing was applied: a longer --timeout lets it be sent whole", most)}
+	}
+	return err
+}
+
+// bringsAny tells whether a network has images, or files that are too large for its document.
+func bringsAny(n model.Network) bool {
+	return slices.ContainsFunc(n.Elements, func(e model.Element) bool {
+		if e.Image != "" {
+			return true
+		}
+		for _, f := range e.Contents {
+			if path.IsAbs(f.Tree) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func (c *CLI) showPlans(planned []model.ApplyResult) error {

@@ -44,6 +44,7 @@ type CLI struct {
 
 	patience time.Duration // of apply and plan with agents that are starting
 	remote   remote
+	trees    map[treeSource]string // what was looked at, for a plan
 }
 
 // New returns the command line of this process: its streams and its environment.

@@ -136,6 +136,14 @@ type Rescuer interface {
 
 // connect returns a client of the manager or the instance that the command line, the environment or a login names.
 func (c *CLI) connect() (Client, error) {
+	note, err := c.contradiction()
+	if err != nil {
+		return nil, err
+	}
+	if note != "" && !c.remote.told {
+		c.remote.told = true
+		fmt.Fprintf(c.Err, "note: %s\n", printable(note))
+	}
 	server, token, err := c.chosen()
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -31,6 +32,8 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // fake is an instance in memory.
 type fake struct {
 	images   []model.Image
+	cut      int             // so many times the manager ends while an image is sent
+	stuck    bool            // images are taken for ever
 	sent     []model.Network // what was applied
 	down     bool            // the instance does not run
 	dump     model.Dump
@@ -320,7 +323,16 @@ func (f *fake) KeptTree(_ context.Context, id string) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-func (f *fake) PutImage(_ context.Context, id, name string, size int64, r io.Reader) (model.Image, error) {
+func (f *fake) PutImage(ctx context.Context, id, name string, size int64, r io.Reader) (model.Image, error) {
+	if f.cut > 0 { // the manager ends
+		f.cut--
+		io.CopyN(io.Discard, r, 1<<10) //nolint:errcheck // as it is
+		return model.Image{}, fmt.Errorf("write unix: %w", syscall.EPIPE)
+	}
+	if f.stuck {
+		<-ctx.Done()
+		return model.Image{}, ctx.Err()
+	}
 	data, err := io.ReadAll(r)
 	n := int64(len(data))
 	if name == "" {

@@ -227,8 +227,45 @@ func nameOf(img *image.Image, path string) string {
 	return strings.TrimLeft(base, ".")
 }
 
-// put sends the manager an image, which is called what in errors.
-func put(ctx context.Context, cl Client, img *image.Image, name, what string) (model.Image, error) {
+// sendTries is how often something is sent whose manager ends meanwhile. backWithin is how long a manager that has ended
+// is waited for, backEvery how often it is looked for.
+const (
+	sendTries  = 3
+	backWithin = 30 * time.Second
+	backEvery  = 200 * time.Millisecond
+)
+
+// put sends the manager an image, which is called what in errors. Where the manager ends meanwhile, it is sent again
+// once there is another.
+func (c *CLI) put(ctx context.Context, cl Client, img *image.Image, name, what string) (is model.Image, err error) {
+	for try := 1; ; try++ {
+		is, err = putOnce(ctx, cl, img, name, what)
+		var own *Error
+		var refusal *client.Error
+		if err == nil || ctx.Err() != nil || errors.As(err, &own) && own.Code != ExitNotRunning ||
+			errors.As(err, &refusal) {
+			return is, err
+		}
+		if try == sendTries || !isBack(ctx, cl) {
+			// Without what it wraps: that a pipe broke is no news elsewhere.
+			return is, failed("%s: sending broke off (%v), and nothing was applied; the same command again sends it anew",
+				what, err)
+		}
+		say(c.Err, "%s: the manager ended while this was sent; it is back, and gets it again\n", what)
+	}
+}
+
+// isBack waits until a manager answers.
+func isBack(ctx context.Context, cl Client) bool {
+	for end := time.Now().Add(backWithin); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(backEvery) {
+		if _, err := cl.Ping(ctx); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func putOnce(ctx context.Context, cl Client, img *image.Image, name, what string) (model.Image, error) {
 	r, w := io.Pipe()
 	wrote := make(chan error, 1)
 	go func() {
@@ -256,7 +293,7 @@ func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name s
 	}
 	say(c.Err, "image %s (%s): sending %s\n", name, img.ID.Short(), byteCount(uint64(img.StoredSize())))
 	begin := c.Now()
-	is, err := put(ctx, cl, img, name, "image "+name)
+	is, err := c.put(ctx, cl, img, name, "image "+name)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,8 @@ const (
 type remote struct {
 	server, tokenFile string
 	instanceFlag      func() bool // tells whether --instance, or the environment, names an instance
+	typed             func() bool // tells whether --instance does
+	told              bool        // that something does not count
 }
 
 func (c *CLI) addRemoteFlags(root *cobra.Command) {
@@ -37,6 +39,7 @@ func (c *CLI) addRemoteFlags(root *cobra.Command) {
 		"; after `login` it goes without saying)")
 	f.StringVar(&c.remote.tokenFile, "token-file", "", "a `file` with the token for it ("+tokenFileVariable+
 		", or the token itself in "+tokenVariable+")")
+	c.remote.typed = func() bool { return root.PersistentFlags().Changed("instance") }
 	c.remote.instanceFlag = func() bool {
 		return root.PersistentFlags().Changed("instance") || c.Getenv(instance.Variable) != ""
 	}
@@ -78,6 +81,34 @@ func (c *CLI) readLogin() (login, error) {
 		return l, fmt.Errorf("%s cannot be used (%w): log in again, or delete it", path, err)
 	}
 	return l, nil
+}
+
+// contradiction tells where the flags and the environment say different things of what to speak to: an error where
+// neither is more explicit, else a note of what does not count.
+func (c *CLI) contradiction() (note string, err error) {
+	if c.remote.typed == nil {
+		return "", nil
+	}
+	typed, env, server := c.remote.typed(), c.Getenv(instance.Variable), c.Getenv(serverVariable)
+	refuse := func(format string, a ...any) (string, error) {
+		return "", &Error{Code: ExitUsage, Err: fmt.Errorf(format, a...)}
+	}
+	switch {
+	case typed && c.remote.server != "":
+		return refuse("--instance %s is one of this machine's, and --server %s a manager elsewhere: say one of them",
+			c.Instance, c.remote.server)
+	case c.remote.server != "" && env != "":
+		return fmt.Sprintf("--server %s counts, and not %s=%s", c.remote.server, instance.Variable, env), nil
+	case typed && server != "":
+		return fmt.Sprintf("--instance %s counts, and not %s=%s", c.Instance, serverVariable, server), nil
+	case c.remote.server == "" && !typed && env != "" && server != "":
+		return refuse("%s=%s is an instance of this machine, and %s=%s a manager elsewhere: unset one of them, or say "+
+			"--instance or --server", instance.Variable, env, serverVariable, server)
+	case c.remote.tokenFile != "" && c.remote.server == "" && (typed || env != ""):
+		return refuse("--token-file is for a manager elsewhere, and this is for instance %s of this machine, which "+
+			"takes no token: say --server, or leave the token out", c.Instance)
+	}
+	return "", nil
 }
 
 // chosen is the manager elsewhere that this command is for. It is empty if the command is for an instance of this

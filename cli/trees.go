@@ -18,8 +18,7 @@ import (
 // bringTrees finds out which files of elements are too large for the network's document, and names them by their IDs.
 // With send it brings what the manager does not have.
 func (c *CLI) bringTrees(ctx context.Context, cl Client, networks []model.Network, send bool) error {
-	type source struct{ path, mode string }
-	is := map[source]string{}
+	is := map[treeSource]string{}
 	for i := range networks {
 		elements := slices.Clone(networks[i].Elements)
 		for k := range elements {
@@ -29,7 +28,7 @@ func (c *CLI) bringTrees(ctx context.Context, cl Client, networks []model.Networ
 				if !path.IsAbs(f.Tree) {
 					continue
 				}
-				from := source{f.Tree, f.Mode}
+				from := treeSource{f.Tree, f.Mode}
 				if is[from] == "" {
 					id, err := c.bringTree(ctx, cl, f, send)
 					if err != nil {
@@ -48,8 +47,17 @@ func (c *CLI) bringTrees(ctx context.Context, cl Client, networks []model.Networ
 	return nil
 }
 
-// bringTree brings one, and returns its ID.
+// treeSource is where files are that are too large for a document, and the mode that all of them get.
+type treeSource struct{ path, mode string }
+
+// bringTree brings one, and returns its ID. What was looked at for the plan, and is there, is not read again.
 func (c *CLI) bringTree(ctx context.Context, cl Client, f model.File, send bool) (string, error) {
+	if id := c.trees[treeSource{f.Tree, f.Mode}]; id != "" && send {
+		_, err := cl.NameImage(ctx, id, "")
+		if err == nil || !client.IsNotFound(err) {
+			return id, wrap(ctx, cl, err, ref{})
+		}
+	}
 	files, closeAll, err := spec.LargeFiles(f)
 	if err != nil {
 		return "", badFile(err)
@@ -68,6 +76,11 @@ func (c *CLI) bringTree(ctx context.Context, cl Client, f model.File, send bool)
 	}
 	if send {
 		err = c.sendTree(ctx, cl, img, f.Tree)
+	} else {
+		if c.trees == nil {
+			c.trees = map[treeSource]string{}
+		}
+		c.trees[treeSource{f.Tree, f.Mode}] = string(img.ID)
 	}
 	return string(img.ID), err
 }
@@ -79,7 +92,7 @@ func (c *CLI) sendTree(ctx context.Context, cl Client, img *image.Image, what st
 		return wrap(ctx, cl, err, ref{})
 	}
 	say(c.Err, "files %s (%s): sending %s\n", what, img.ID.Short(), byteCount(uint64(img.StoredSize())))
-	_, err = put(ctx, cl, img, "", "files "+what)
+	_, err = c.put(ctx, cl, img, "", "files "+what)
 	return err
 }
 
