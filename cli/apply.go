@@ -158,7 +158,8 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	files.addOutsideFlag(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long, sending images and large files included")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout,
+		"wait at most this long, sending images and large files included")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false,
 		"replace configuration and files that were edited inside elements by the file's")
 	cmd.Flags().BoolVar(&options.LoseFiles, "lose-files", false,
@@ -387,8 +388,8 @@ func (c *CLI) bringChecked(ctx context.Context, cl Client, networks []model.Netw
 		return c.bringImages(within, cl, networks, true)
 	}()
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return &Error{Code: ExitTimeout, Err: fmt.Errorf("what the networks need was not sent within %s (--timeout), and "+
-			"nothing was applied: a longer --timeout lets it be sent whole", most)}
+		return &Error{Code: ExitTimeout, Err: fmt.Errorf("what the networks need was not sent within %s (--timeout), "+
+			"and nothing was applied: a longer --timeout lets it be sent whole", most)}
 	}
 	return err
 }

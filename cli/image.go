@@ -227,8 +227,8 @@ func nameOf(img *image.Image, path string) string {
 	return strings.TrimLeft(base, ".")
 }
 
-// sendTries is how often something is sent whose manager ends meanwhile. backWithin is how long a manager that has ended
-// is waited for, backEvery how often it is looked for.
+// sendTries is how often something is sent whose manager ends meanwhile. backWithin is how long one that has ended is
+// waited for, backEvery how often it is looked for.
 const (
 	sendTries  = 3
 	backWithin = 30 * time.Second
@@ -242,14 +242,14 @@ func (c *CLI) put(ctx context.Context, cl Client, img *image.Image, name, what s
 		is, err = putOnce(ctx, cl, img, name, what)
 		var own *Error
 		var refusal *client.Error
-		if err == nil || ctx.Err() != nil || errors.As(err, &own) && own.Code != ExitNotRunning ||
-			errors.As(err, &refusal) {
+		if err == nil || ctx.Err() != nil || errors.As(err, &refusal) ||
+			errors.As(err, &own) && own.Code != ExitNotRunning {
 			return is, err
 		}
 		if try == sendTries || !isBack(ctx, cl) {
 			// Without what it wraps: that a pipe broke is no news elsewhere.
-			return is, failed("%s: sending broke off (%v), and nothing was applied; the same command again sends it anew",
-				what, err)
+			return is, failed("%s: sending broke off (%v), and nothing was applied; the same command again sends it "+
+				"anew", what, err)
 		}
 		say(c.Err, "%s: the manager ended while this was sent; it is back, and gets it again\n", what)
 	}
