@@ -88,11 +88,12 @@ func (d *Down) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
+	mounted := false
 	if d.Purge {
 		if kept {
 			err := removeBehind(d.Dirs.Data)
 			if err == nil {
-				err = linux.RemoveTree(d.Dirs.Data)
+				mounted, err = removeData(d.Dirs.Data)
 			}
 			if err != nil {
 				return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
@@ -107,6 +108,9 @@ func (d *Down) Run(context.Context) error {
 	case elsewhere != "" && d.Purge:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and forgotten here. Its data are on the disk that was mounted "+
 			"at %s: nothing of them was deleted.\n", d.Dirs.Name, elsewhere)
+	case d.Purge && kept && mounted:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted. The disk that is mounted at %s is empty; "+
+			"it stays mounted.\n", d.Dirs.Name, d.Dirs.Data)
 	case d.Purge && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
@@ -123,6 +127,19 @@ func (d *Down) Run(context.Context) error {
 			instance.Command(d.Dirs.Name, "uninstall"))
 	}
 	return nil
+}
+
+// removeData removes a directory with all that is in it. Where a disk is mounted there, mounted tells so: then it is
+// emptied, and stays.
+func removeData(path string) (mounted bool, err error) {
+	if !linux.IsMount(path) {
+		return false, linux.RemoveTree(path)
+	}
+	entries, err := os.ReadDir(path)
+	for _, e := range entries {
+		err = errors.Join(err, linux.RemoveTree(filepath.Join(path, e.Name())))
+	}
+	return true, err
 }
 
 // removeBehind removes what a symbolic link leads to; linux.RemoveTree would take away the link alone.
