@@ -65,7 +65,7 @@ func (c *CLI) networksFor(cmd *cobra.Command, files *fileFlags) ([]model.Network
 
 func (c *CLI) planCommand() *cobra.Command {
 	var files fileFlags
-	var exitCode bool
+	var exitCode, places bool
 	var options model.ApplyOptions
 	var o output
 	cmd := &cobra.Command{
@@ -73,8 +73,9 @@ func (c *CLI) planCommand() *cobra.Command {
 		Aliases: []string{"diff"},
 		Short:   "Show what apply would change, and whether it fits",
 		GroupID: groupNetworks,
-		Example: "  polyplane plan -f lab.yaml\n  polyplane plan -f lab.yaml --exit-code > /dev/null || echo changed",
-		Args:    args(0, 0, ""),
+		Example: "  polyplane plan -f lab.yaml\n  polyplane plan -f lab.yaml --places\n" +
+			"  polyplane plan -f lab.yaml --exit-code > /dev/null || echo changed",
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			networks, cl, err := c.networksFor(cmd, &files)
 			if err != nil {
@@ -92,11 +93,16 @@ func (c *CLI) planCommand() *cobra.Command {
 			for i, p := range planned {
 				changes = changes || p.Changed
 				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed,
-					Changes: difference(p), Notes: p.Notes}
+					Changes: difference(p), Notes: p.Notes, Placement: p.Record.Assigned.Placement}
 				if o.format != formatTable {
 					continue
 				}
 				if err := c.showChanges(p, 0); err != nil {
+					return err
+				}
+			}
+			if places && o.format == formatTable {
+				if err := c.showPlaces(cmd.Context(), cl, planned); err != nil {
 					return err
 				}
 			}
@@ -116,6 +122,8 @@ func (c *CLI) planCommand() *cobra.Command {
 	files.addOutsideFlag(cmd)
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
+	cmd.Flags().BoolVar(&places, "places", false,
+		"show where elements and links would be, too, and what the nodes would have left")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false, "plan as apply --overwrite would do")
 	return cmd
 }
@@ -262,6 +270,8 @@ type planView struct {
 	Changed bool         `json:"changed"`
 	Changes plan.Changes `json:"changes,omitempty"`
 	Notes   []string     `json:"notes,omitempty"`
+	// Placement is where everything would be, what stays where it is included.
+	Placement model.Placement `json:"placement,omitzero"`
 }
 
 // difference is what an apply changes, or nil. A new network differs from an empty one.
