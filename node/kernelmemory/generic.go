@@ -20,7 +20,7 @@ const (
 	peerBytes      = 2048
 	allowedIPBytes = 128 // at most two nodes of a tree
 	sessionBytes   = 16384
-	// mostSessions is how many sessions, or tunnels, are counted at most.
+	// mostSessions is how many sessions and tunnels an element may have, whatever its memory.
 	mostSessions = 2048
 )
 
@@ -221,13 +221,19 @@ func readSessions(s *space, _ int, each visit) error {
 		return err
 	}
 	defer f.close()
+	return countSessions(func(command uint8, each func([]byte) error) error { return f.dump(command, nil, each) }, each)
+}
+
+// countSessions counts by dumps. It reads no further than one more than there may be, which is more than any limit.
+func countSessions(dump func(command uint8, each func([]byte) error) error, each visit) error {
 	for _, command := range []uint8{getTunnels, getSessions} {
 		n := 0
-		err := f.dump(command, nil, func([]byte) error {
+		err := dump(command, func([]byte) error {
+			err := each(sessionBytes, nil)
 			if n++; n > mostSessions {
 				return linux.ErrEnough
 			}
-			return each(sessionBytes, nil)
+			return err
 		})
 		if err != nil && !missing(err) && n <= mostSessions {
 			return err

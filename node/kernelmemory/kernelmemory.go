@@ -64,6 +64,8 @@ func (e *Element) limit(t Table) int64 {
 		return int64(e.Devices)
 	case Buffers:
 		return e.Memory / bufferPart
+	case Sessions:
+		return min(e.Memory/tablePart, mostSessions*sessionBytes)
 	case BridgeVLANs: // the bridge has each of them as well
 		return e.Memory/tablePart + 2*int64(e.VLANs)*vlanBytes
 	}

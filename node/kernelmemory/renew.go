@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -26,8 +27,16 @@ type route struct {
 	hops    int64
 	kernel  bool
 	encap   int64 // bytes of its encapsulations
-	// advertised: a router advertisement made it.
-	advertised bool
+	// advertised: a router advertisement made it. onLink: it is the kernel's own, of a prefix; an advertisement made it
+	// unless an address of the same device has that prefix.
+	advertised, onLink bool
+	prefix             prefix
+}
+
+// prefix is one of IPv6 at a device.
+type prefix struct {
+	device uint32
+	netip.Prefix
 }
 
 // dumpRoutes reads the routes of a family, without those that the kernel has only remembered (cloned).
@@ -47,6 +56,7 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 		h.Reset()
 		h.Write(p[4:8]) // table, protocol, scope, type
 		place, expires := []byte{p[1], p[3], p[4]}, false
+		to := netip.IPv6Unspecified()
 		for kind, v := range linux.Attrs(p[unix.SizeofRtMsg:]) {
 			switch kind {
 			case rtaNHID:
@@ -61,6 +71,10 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 				r.encap += encapsulated(v)
 			case unix.RTA_CACHEINFO:
 				expires = len(v) >= 12 && binary.NativeEndian.Uint32(v[8:]) != 0
+			case unix.RTA_DST:
+				to, _ = netip.AddrFromSlice(v)
+			case unix.RTA_OIF:
+				r.prefix.device = binary.NativeEndian.Uint32(v)
 			}
 			switch kind {
 			case unix.RTA_DST, unix.RTA_TABLE, unix.RTA_PRIORITY, unix.RTA_SRC:
@@ -75,7 +89,10 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 			}
 		}
 		r.shared, r.place = h.Sum64(), string(place)
-		r.advertised = family == unix.AF_INET6 && (p[5] == unix.RTPROT_RA || r.kernel && expires)
+		if r.prefix.Prefix = netip.PrefixFrom(to, int(p[1])); family == unix.AF_INET6 {
+			r.advertised = p[5] == unix.RTPROT_RA || r.kernel && expires
+			r.onLink = r.kernel && !expires && p[7] == unix.RTN_UNICAST && !to.IsLinkLocalUnicast()
+		}
 		return each(&r)
 	})
 	if err != nil && missing(err) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,12 +85,44 @@ func readEncapsulations(s *space, _ int, each visit) error {
 }
 
 func readAdvertised(s *space, _ int, each visit) error {
+	had, err := s.prefixes()
+	if err != nil {
+		return err
+	}
 	return s.dumpRoutes(unix.AF_INET6, func(r *route) error {
-		if !r.advertised {
+		if !r.advertised && (!r.onLink || had[r.prefix]) {
 			return nil
 		}
 		return each(advertisedBytes, r.remove)
 	})
+}
+
+// prefixes are those of the namespace's IPv6 addresses. The kernel makes a route for each of them.
+func (s *space) prefixes() (map[prefix]bool, error) {
+	had := map[prefix]bool{}
+	var ask linux.Batch
+	ask.Request(unix.RTM_GETADDR, 0)
+	ask.Address(0, unix.AF_INET6, 0, 0, 0)
+	err := s.dump(&ask, func(p []byte) error {
+		if len(p) < unix.SizeofIfAddrmsg {
+			return nil
+		}
+		device := binary.NativeEndian.Uint32(p[4:])
+		for kind, v := range linux.Attrs(p[unix.SizeofIfAddrmsg:]) {
+			if a, ok := netip.AddrFromSlice(v); ok && (kind == unix.IFA_ADDRESS || kind == unix.IFA_LOCAL) {
+				for _, bits := range []int{int(p[1]), a.BitLen()} { // one with a peer has a route to each by itself
+					if of, err := a.Prefix(bits); err == nil {
+						had[prefix{device, of}] = true
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil && !missing(err) {
+		return nil, fmt.Errorf("read its IPv6 addresses: %w", err)
+	}
+	return had, nil
 }
 
 // remove writes the request that removes the route.
@@ -107,15 +140,20 @@ func (r *route) remove(b *linux.Batch) {
 }
 
 // hanging is how many bytes a namespace has of encapsulations, and of routes that router advertisements made. It reads
-// no further than where one of both has more than most.
-func (s *space) hanging(most int64) (encapsulated, advertised, read int64, err error) {
+// no further than where one of both has more than most. An advertised route that lasts for ever looks like one of an
+// address. So where there are many such, the addresses are read, and the routes again.
+func (s *space) hanging(most int64) (encapsulations, made, read int64, err error) {
+	onLink := int64(0)
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		err := s.dumpEncapsulated(family, func(r *route, size int64) error {
 			read++
-			if encapsulated += size; r.advertised {
-				advertised += advertisedBytes
+			switch encapsulations += size; {
+			case r.advertised:
+				made += advertisedBytes
+			case r.onLink:
+				onLink += advertisedBytes
 			}
-			if encapsulated > most || advertised > most {
+			if encapsulations > most || made > most {
 				return linux.ErrEnough
 			}
 			return nil
@@ -124,7 +162,17 @@ func (s *space) hanging(most int64) (encapsulated, advertised, read int64, err e
 			return 0, 0, read, fmt.Errorf("read its routes: %w", err)
 		}
 	}
-	return encapsulated, advertised, read, nil
+	if made <= most && made+onLink > most {
+		read *= 2
+		more, err := advertised.exceeds(s, most)
+		if err != nil {
+			return 0, 0, read, err
+		}
+		if more {
+			made += onLink
+		}
+	}
+	return encapsulations, made, read, nil
 }
 
 // trimRoutes takes away the routes with encapsulations, or those that router advertisements made, where they take too

@@ -3,6 +3,7 @@ package kernelmemory
 import (
 	"fmt"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,13 +93,17 @@ const report = `ip link set p1 up; ip link set b0 type bridge mcast_snooping 1 m
 			my $p = pack("CCnnnCCnNNN", 0x46, 0xc0, 24 + length $g, 1, 0, 1, 2, 0, 0x0a100000 + $n, 0xe0000016, 0x94040000); substr($p, 10, 2) = pack "n", sum $p;
 			send $s, "\1\0\x5e\0\0\x16\2\0\0\0\0\1\x08\0$p$g", 0, pack "SnLSCCa8", 17, 0x800, $index, 0, 0, 6, "" or die "send: $!" }' $(ip -o link show p0 | cut -d: -f1) $(ip -o link show p1 | cut -d: -f1)`
 
-// advertise has d1 hear of so many prefixes.
+// advertise has d1 hear of so many prefixes, which are valid for so many seconds.
 const advertise = `sysctl -qw net.ipv6.conf.d1.accept_ra=2; ip -6 address replace fe80::99/64 dev d0 nodad;
 	perl -e 'my $index = %[1]s; socket my $s, 10, 3, 58 or die; setsockopt $s, 41, 18, pack "i", 255; setsockopt $s, 41, 17, pack "i", $index;
 		bind $s, pack "SnNa16L", 10, 0, 0, "\xfe\x80" . "\0" x 13 . "\x99", $index or die "bind: $!";
 		for (my $n = 1; $n <= %[2]d; $n += 40) { my $m = pack "CCnCCnNN", 134, 0, 0, 64, 0, 0, 0, 0;
-			$m .= pack "CCCCNNNnnnnx8", 3, 4, 64, 0x80, 3600, 3600, 0, 0xfd77, 0, $_ >> 16, $_ & 65535 for $n .. $n + 39;
+			$m .= pack "CCCCNNNnnnnx8", 3, 4, 64, 0x80, %[3]s, %[3]s, 0, 0xfd77, 0, $_ >> 16, $_ & 65535 for $n .. $n + 39;
 			send $s, $m, 0, pack "SnNa16L", 10, 0, 0, "\xff\x02" . "\0" x 13 . "\1", $index or die "send: $!" }'`
+
+func advertisements(n int, valid string) string {
+	return fmt.Sprintf(advertise, "'$(ip -o link show d0 | cut -d: -f1)'", n, valid)
+}
 
 // ruleOfSet makes a set into which a rule has each packet put where it is for.
 const ruleOfSet = `nft list table t >/dev/null 2>&1 || nft -f - <<-END
@@ -142,9 +147,11 @@ var tablesOfMessages = []tableCase{
 		return "ip -6 address replace fd01::1/64 dev d0 nodad;" + lines(`nexthop replace id %4$d encap seg6 mode encap segs fd02::1,fd02::%4$x via fd01::2 dev d0`, n) +
 			"| ip -6 -batch -"
 	}, "ip nexthop | wc -l"},
-	{"routes that router advertisements make", Advertised, 500, 5000, func(n int) string {
-		return fmt.Sprintf(advertise, "'$(cat /sys/class/net/d0/ifindex 2>/dev/null || ip -o link show d0 | cut -d: -f1)'", n)
-	}, "ip -6 route | grep -c '^fd77.*expires'; true"},
+	{"routes that router advertisements make", Advertised, 500, 5000, func(n int) string { return advertisements(n, "3600") },
+		"ip -6 route | grep -c '^fd77.*expires'; true"},
+	{"routes that router advertisements make for ever", Advertised, 500, 5000, func(n int) string {
+		return advertisements(n, "0xffffffff")
+	}, "ip -6 route | grep -v expires | grep -c '^fd77'; true"},
 	{"hosts in groups of bridges", BridgeGroups, 1000, 9000, func(n int) string {
 		return fmt.Sprintf(report, n)
 	}, "port=$(ip -o link show p0 | cut -d: -f1); " + strings.ReplaceAll(perl(countHosts), "PORT", "'$port'")},
@@ -194,6 +201,22 @@ func TestSharedEncapsulationsCountOnce(t *testing.T) {
 	l.w.look(mean, l.elements[mean])
 	if n := l.in(t, mean, "ip route | grep -c encap; true"); n != "5000" || len(l.verdicts) > 0 {
 		t.Errorf("%s routes are left of 5,000 that share one encapsulation; %d verdicts", n, len(l.verdicts))
+	}
+}
+
+// TestRoutesOfAddressesAreNotAdvertised: those that the kernel makes for addresses look like such of router
+// advertisements that last for ever.
+func TestRoutesOfAddressesAreNotAdvertised(t *testing.T) {
+	l := newLab(t, 16<<20)
+	l.in(t, mean, lines(`address add fd10:%1$x:%2$x:%3$x::1/64 dev d0 nodad`, 2000)+"| ip -6 -batch -")
+	l.in(t, mean, lines(`address add fd11::%2$x:%3$x peer fd12:%1$x:%2$x:%3$x::1/64 dev d0 nodad`, 1000)+"| ip -6 -batch -")
+	there := l.in(t, mean, "ip -6 route | grep -c '^fd1'; true")
+	if n, err := strconv.Atoi(there); err != nil || int64(n)*advertisedBytes <= 1<<20 {
+		t.Fatalf("%s routes are too few (%v)", there, err)
+	}
+	l.w.look(mean, l.elements[mean])
+	if left := l.in(t, mean, "ip -6 route | grep -c '^fd1'; true"); left != there || len(l.verdicts) > 0 {
+		t.Errorf("%s routes are left of %s that addresses have; %d verdicts", left, there, len(l.verdicts))
 	}
 }
 
