@@ -29,6 +29,7 @@ type planting struct {
 	was    map[string]string // the marks of all of them before
 	trees  []*planted        // what is done with those that are large (trees.go)
 	time   time.Time         // that the files of trees get
+	all    *treesOf          // what it was given, and is to have
 }
 
 // markOf is how it is noted that a file was written.
@@ -43,14 +44,14 @@ func hasMark(mark string, content []byte) bool {
 }
 
 // plant works out what is to be done, and notes it in the seeds as done.
-func (f *elementFiles) plant(plan *software.Plan, s *seeding, trees *treesOf, runs bool) (p planting,
-	err error) {
-	p.was = s.seeds.Given
+func (f *elementFiles) plant(ctx context.Context, plan *software.Plan, s *seeding, trees *treesOf,
+	runs bool) (p planting, err error) {
+	p.was, p.all = s.seeds.Given, trees
 	was := maps.Clone(p.was)
 	given := make(map[string]string, len(plan.Contents))
 	var unknown error // whether something is anybody's work
 	gives := func(path string) bool {
-		gone, err := trees.givesWay(f, path)
+		gone, err := trees.givesWay(ctx, f, path)
 		unknown = errors.Join(unknown, err)
 		return gone
 	}
@@ -166,7 +167,7 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 			return err
 		}
 	}
-	f.ways = p.ways()
+	f.ways, f.made = p.ways(), p.all.dirsOf(f)
 	if err = f.removeOfTrees(p); err == nil {
 		err = f.carryOut(p, s.seeds.Given)
 	}

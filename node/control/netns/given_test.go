@@ -210,7 +210,7 @@ func TestGivenFilesAreNotHalfNoted(t *testing.T) {
 		s.seeds.Given[file.Path] = markOf(&file)
 	}
 	before := maps.Clone(s.seeds.Given)
-	p, err := f.plant(&plan, &s, &treesOf{}, true)
+	p, err := f.plant(t.Context(), &plan, &s, &treesOf{}, true)
 	if err != nil || len(p.write) != 4 || !slices.Equal(p.remove, []string{"/gone"}) || p.kept != nil {
 		t.Fatalf("to be done is %+v (%v)", p, err)
 	}
@@ -223,7 +223,7 @@ func TestGivenFilesAreNotHalfNoted(t *testing.T) {
 	}
 	// With a third content, nothing of it counts as edited inside.
 	plan.Contents = contentsOf("/a/b", "third", "/c", "third", "/z", "third")
-	if p, err := f.plant(&plan, &s, &treesOf{}, true); err != nil || p.kept != nil || len(p.write) != 3 {
+	if p, err := f.plant(t.Context(), &plan, &s, &treesOf{}, true); err != nil || p.kept != nil || len(p.write) != 3 {
 		t.Errorf("to be done then is %+v (%v)", p, err)
 	} else if err := f.carryOut(&p, s.seeds.Given); err != nil {
 		t.Error(err)

@@ -3,10 +3,16 @@ package netns
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -74,33 +80,48 @@ func (t *treesOf) pathsOf(at string, tree *software.File) (map[string]bool, erro
 	return paths, nil
 }
 
-// had tells whether the element was given something below a path.
-func (t *treesOf) had(f *elementFiles, dir string) bool {
-	below := func(file string) bool { return strings.HasPrefix(file, dir+"/") }
-	for file := range t.given {
-		if below(file) {
-			return true
+// dirsOf are the directories that are there for what the element was given, sorted: those above each of it.
+func (t *treesOf) dirsOf(f *elementFiles) []string {
+	if t.dirs != nil {
+		return t.dirs
+	}
+	all := map[string]bool{}
+	add := func(file string) {
+		for dir := path.Dir(file); dir != "/" && dir != "." && !all[dir]; dir = path.Dir(dir) {
+			all[dir] = true
 		}
+	}
+	for file := range t.given {
+		add(file)
 	}
 	for at := range t.was {
-		if below(at) {
-			return true
-		}
-		if _, in := belowTree(at, dir); !in {
-			continue
-		}
-		for file := range t.note(f, at).Files {
-			if below(path.Join(at, file)) {
-				return true
-			}
+		for below := range t.note(f, at).Files {
+			add(path.Join(at, below))
 		}
 	}
-	return false
+	t.dirs = append([]string{}, slices.Sorted(maps.Keys(all))...)
+	return t.dirs
+}
+
+// dirsAt are those of sorted directories that are at a path, and below it.
+func dirsAt(dirs []string, at string) (is []string) {
+	if _, there := slices.BinarySearch(dirs, at); there {
+		is = append(is, at)
+	}
+	first, _ := slices.BinarySearch(dirs, at+"/")
+	for _, dir := range dirs[first:] {
+		if !strings.HasPrefix(dir, at+"/") {
+			break
+		}
+		is = append(is, dir)
+	}
+	return is
 }
 
 // givesWay tells whether what is at a path goes: a file of ours that is not wanted any more, or a directory that was
-// made for such, and has nothing else.
-func (t *treesOf) givesWay(f *elementFiles, at string) (bool, error) {
+// made for such, and has nothing else. Only directories that were made for such are looked into, and only as far as the
+// first name that is unknown: what an element's root makes may be as deep and as wide as its disk allows.
+func (t *treesOf) givesWay(ctx context.Context, f *elementFiles, at string) (bool, error) {
 	info, err := f.root.Lstat(rel(at))
 	if err != nil {
 		return false, nil
@@ -108,27 +129,47 @@ func (t *treesOf) givesWay(f *elementFiles, at string) (bool, error) {
 	if !info.IsDir() {
 		return t.goes(f, at)
 	}
-	if !t.had(f, at) {
+	dirs := dirsAt(t.dirsOf(f), at)
+	if len(dirs) == 0 || dirs[0] != at {
 		return false, nil
 	}
-	all := true
-	err = fs.WalkDir(f.root.FS(), rel(at), func(p string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			all = false // somebody changes it meanwhile
-			return fs.SkipAll
+	for _, dir := range dirs {
+		if all, err := t.allGoes(ctx, f, dir, dirs); err != nil || !all {
+			return false, err
 		}
-		if entry.IsDir() {
-			return nil
-		}
-		if all, err = t.goes(f, "/"+p); err != nil || !all {
-			return errors.Join(err, fs.SkipAll)
-		}
-		return nil
-	})
-	if errors.Is(err, fs.SkipAll) {
-		err = nil
 	}
-	return all && err == nil, err
+	return true, nil
+}
+
+// allGoes tells whether a directory has nothing but files that go, and directories that are looked at as well.
+func (t *treesOf) allGoes(ctx context.Context, f *elementFiles, at string, looked []string) (bool, error) {
+	// Somebody may put something else there meanwhile, such as a pipe for which opening waits.
+	dir, err := f.root.OpenFile(rel(at), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return isMissing(err), nil // a directory that was removed inside is in nobody's way
+	}
+	defer dir.Close()
+	for {
+		entries, err := dir.ReadDir(ownChunk)
+		for _, entry := range entries {
+			p := path.Join(at, entry.Name())
+			if entry.IsDir() {
+				if _, known := slices.BinarySearch(looked, p); !known {
+					return false, nil
+				}
+				continue
+			}
+			if all, err := t.goes(f, p); err != nil || !all {
+				return false, err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return false, ctx.Err() // else somebody changes it meanwhile
+		}
+	}
 }
 
 // goes tells whether a file is ours, and not wanted any more. One that the image has as well comes back.
@@ -161,21 +202,19 @@ func (t *treesOf) inTheWay(f *elementFiles, at string) (bool, error) {
 	return false, nil
 }
 
-// removeHollow removes a directory with nothing but directories in it: it is where a file is to be.
+// removeHollow removes a directory with nothing in it but directories that are there for what the element was given: it
+// is where a file is to be. What is left of it, as directories that were made inside, is set aside afterwards.
 func (f *elementFiles) removeHollow(at string) {
-	var dirs []string
-	err := fs.WalkDir(f.root.FS(), rel(at), func(p string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			err = fs.ErrExist
+	at = path.Join("/", at)
+	var real []string
+	is := map[string]bool{} // never below a link: that leads to something else
+	for _, dir := range dirsAt(f.made, at) {
+		if (dir == at || is[path.Dir(dir)]) && f.isDir(dir) {
+			is[dir], real = true, append(real, dir)
 		}
-		dirs = append(dirs, p)
-		return err
-	})
-	if err != nil {
-		return
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		f.root.Remove(dirs[i]) //nolint:errcheck // then it is set aside
+	for _, dir := range slices.Backward(real) {
+		f.root.Remove(rel(dir)) //nolint:errcheck // then it is set aside
 	}
 }
 
@@ -223,7 +262,7 @@ func (d *Driver) removeGivenFiles(ctx context.Context, id model.ID, f *elementFi
 	}
 	plan, s := &software.Plan{}, seeding{seeds: was}
 	trees := d.treesOf(id, plan, &was)
-	p, err := f.plant(plan, &s, trees, false)
+	p, err := f.plant(ctx, plan, &s, trees, false)
 	if err == nil {
 		err = d.plantTrees(ctx, f, trees, &p, &s, false)
 	}

@@ -312,7 +312,7 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 		}
 	}
 	trees := d.treesOf(id, &p.plan, &seeding.seeds)
-	planting, err := files.plant(&p.plan, &seeding, trees, p.running())
+	planting, err := files.plant(w.shift.wish, &p.plan, &seeding, trees, p.running())
 	if err != nil {
 		return written{}, err
 	}

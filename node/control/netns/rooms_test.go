@@ -50,6 +50,9 @@ func TestMachineDiskStaysFree(t *testing.T) {
 	if err != nil || running != 2 || room.Free < room.Spare() {
 		t.Errorf("%d run, and %d MiB of %d are free; %v", running, room.Free>>20, room.Size>>20, err)
 	}
+	if len(said) == 0 {
+		t.Error("nothing tells what is missing")
+	}
 	for words := range said {
 		if !strings.Contains(words, "the machine's disk is too full: the files that are put into it take 60MiB, and 75MiB must "+
 			"stay free: make room in "+n.dirs.Data) {

@@ -68,6 +68,7 @@ type elementFiles struct {
 	// below is where the image is mounted. Its files have the numbers there that they have in the image.
 	below string
 	ways  map[string]bool // directories that must be there for files that are about to be written
+	made  []string        // sorted: those that are there for what the element was given
 	// trees are those that it was given, for whoever asks what was made inside.
 	trees *treesOf
 }

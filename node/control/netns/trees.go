@@ -71,6 +71,7 @@ type treesOf struct {
 	dirOf func(*software.File) (dir, waits string, err error)
 	path  func(at string) string
 	notes map[string]*treeNote // as far as they were read
+	dirs  []string             // those above what it was given, once they were asked for
 }
 
 func (d *Driver) treePath(id model.ID) func(at string) string {
@@ -358,7 +359,7 @@ func (t *planted) compareFile(ctx context.Context, c *comparison, info fs.FileIn
 		return true, nil //nolint:nilerr // it was made inside as well
 	}
 	if is.IsDir() && !force {
-		gone, err := c.all.givesWay(f, at)
+		gone, err := c.all.givesWay(ctx, f, at)
 		if gone {
 			write()
 		}

@@ -36,11 +36,12 @@ func (b *breaks) Err() error {
 // planter plants trees into an element's root without running anything.
 type planter struct {
 	*testNode
-	t    *testing.T
-	id   model.ID
-	f    *elementFiles
-	r    *registry
-	made int
+	t          *testing.T
+	id         model.ID
+	f          *elementFiles
+	r          *registry
+	made       int
+	overwrites uint32
 }
 
 func newPlanter(t *testing.T) *planter {
@@ -105,12 +106,12 @@ func (p *planter) plantAll(ctx context.Context, plan *software.Plan) (kept []str
 			err = errCrash
 		}
 	}()
-	s, err := p.seed(p.id, p.f, plan, 0, true)
+	s, err := p.seed(p.id, p.f, plan, p.overwrites, true)
 	if err != nil {
 		return nil, err
 	}
 	trees := p.treesOf(p.id, plan, &s.seeds)
-	planting, err := p.f.plant(plan, &s, trees, true)
+	planting, err := p.f.plant(ctx, plan, &s, trees, true)
 	if err == nil {
 		err = p.plantTrees(p.t.Context(), p.f, trees, &planting, &s, true)
 	}
