@@ -147,7 +147,8 @@ func sameRelay(is, want *pipeline.Relay) bool {
 	return is.Nodes == want.Nodes
 }
 
-// attachUnderlay attaches the relays' program to the devices that lead to other nodes, if anything is relayed.
+// attachUnderlay attaches the relays' program to the devices that lead to other nodes, if anything is relayed. A device
+// that cannot be had ends what is relayed there, and nothing else on the node.
 func (p *pass) attachUnderlay() error {
 	p.relayers = map[string]bool{}
 	if len(p.relaying) > 0 {
@@ -161,13 +162,15 @@ func (p *pass) attachUnderlay() error {
 			var b linux.Batch
 			b.AddClsact(d.index, 0)
 			if errs := p.netlink.Do(&b); errs != nil {
-				return fmt.Errorf("relay what comes by %s: %w", name, errs[0])
+				p.unrelayed = append(p.unrelayed, fmt.Errorf("relay what comes by %s: %w", name, errs[0]))
+				continue
 			}
 			p.kernel.Ingress[d.index] = linux.Ingress{Kind: "clsact"}
 		}
 		changed, err := p.filterAt(edgePlace(d.index, p.kernel), underlayName, p.pipe.FromUnderlay)
 		if err != nil {
-			return fmt.Errorf("relay what comes by %s: %w", name, err)
+			p.unrelayed = append(p.unrelayed, fmt.Errorf("relay what comes by %s: %w", name, err))
+			continue
 		}
 		if changed {
 			p.changed(change.UnderlayFilterSet, name)

@@ -10,7 +10,7 @@ import (
 )
 
 // What somebody puts into a set of nftables is charged. What a packet puts there is not: rules may ask for that of sets
-// that are dynamic.
+// that are dynamic, and of sets whose elements have a time limit (nft_dynset.c, nft_dynset_init).
 
 // packetElementBytes is an element with a time limit and a counter.
 const packetElementBytes = 256
@@ -28,7 +28,9 @@ const (
 	setName  = 2 // NFTA_SET_NAME, and of its elements
 	setKind  = 3 // NFTA_SET_FLAGS
 	elements = 3 // NFTA_SET_ELEM_LIST_ELEMENTS
-	dynamic  = 1 << 5
+	// NFT_SET_TIMEOUT, NFT_SET_EVAL
+	timeLimited = 1 << 4
+	dynamic     = 1 << 5
 )
 
 // packetSet is a set that packets fill.
@@ -62,7 +64,7 @@ func (s *space) packetSets() (all []packetSet, err error) {
 			case setName:
 				set.name = append([]byte(nil), v...)
 			case setKind:
-				fills = len(v) >= 4 && binary.BigEndian.Uint32(v)&dynamic != 0
+				fills = len(v) >= 4 && binary.BigEndian.Uint32(v)&(dynamic|timeLimited) != 0
 			}
 		}
 		if fills {

@@ -112,6 +112,13 @@ const ruleOfSet = `nft list table t >/dev/null 2>&1 || nft -f - <<-END
 	END
 	`
 
+// ruleOfTimedSet does so in two steps, without which nft would call the set dynamic by itself.
+const ruleOfTimedSet = `nft list table t >/dev/null 2>&1 || {
+	nft add table t; nft add set t s '{ type ipv4_addr; size 65535; flags timeout; timeout 1h; }'
+	nft add chain t o '{ type filter hook output priority 0; }'
+	nft add rule t o udp dport 9 add @s '{ ip daddr }' drop
+	}; `
+
 // tablesOfMessages are further ones.
 var tablesOfMessages = []tableCase{
 	{"VLANs of a bridge's ports", BridgeVLANs, 300, 0, func(n int) string {
@@ -161,6 +168,9 @@ var tablesOfMessages = []tableCase{
 	}, "ip link show v0 >/dev/null 2>&1 || { echo 0; exit; }; " + counted(`to(0); map { attrs($_->[1]) } grep { $_->[0] == 1 } map { attrs(substr $_, 8) } ask(86, 0x304, pack "Cx7", 7)`)},
 	{"sets that packets fill", PacketSets, 500, 9000, func(n int) string {
 		return ruleOfSet + fmt.Sprintf(`perl -e 'use Socket; socket my $u, 2, 2, 0; for (1 .. %d) { send $u, "x", 0, sockaddr_in 9, pack "N", 0x0a100000 + $_ }'`, n)
+	}, "nft -j list set t s 2>/dev/null | grep -o '\"elem\": {' | wc -l"},
+	{"timed sets that packets fill", PacketSets, 500, 9000, func(n int) string {
+		return ruleOfTimedSet + fmt.Sprintf(`perl -e 'use Socket; socket my $u, 2, 2, 0; for (1 .. %d) { send $u, "x", 0, sockaddr_in 9, pack "N", 0x0a100000 + $_ }'`, n)
 	}, "nft -j list set t s 2>/dev/null | grep -o '\"elem\": {' | wc -l"},
 	{"long queues", TrafficControl, 2000, 60000, func(n int) string {
 		return fmt.Sprintf("tc qdisc replace dev d0 root pfifo_fast; ip link set d0 txqueuelen %d", n)

@@ -268,6 +268,10 @@ func (s *Store) Share(ids []string, owner string, quota model.Bytes) error {
 func (s *Store) ForgetLost() (lost []model.Image, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A disk that is away for a moment has lost nothing: its index would be written anew without what it has.
+	if _, err := os.Stat(filepath.Join(s.dir, indexName)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	next := slices.DeleteFunc(slices.Clone(s.all), func(i model.Image) bool {
 		_, err := os.Stat(s.path(i.ID))
 		if errors.Is(err, fs.ErrNotExist) {

@@ -226,6 +226,29 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestADiskThatIsAwayHasLostNothing: images are forgotten one by one, not since their whole directory is gone.
+func TestADiskThatIsAwayHasLostNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := opened(t, dir)
+	id, data := stored(t, "x")
+	if _, err := s.Add(t.Context(), "ann", id, "web", 1<<30, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	away := dir + ".away"
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := s.ForgetLost(); err != nil || len(lost) != 0 {
+		t.Errorf("with its directory away the store forgot %v (%v)", lost, err)
+	}
+	if err := os.Rename(away, dir); err != nil {
+		t.Fatal(err)
+	}
+	if all := opened(t, dir).List("ann"); len(all) != 1 {
+		t.Errorf("with its directory back the store has %v", all)
+	}
+}
+
 // TestCrashes: what a crash leaves at any step is no image, and goes at the next start.
 func TestCrashes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
