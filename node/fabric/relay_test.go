@@ -113,13 +113,13 @@ func TestRelayedLink(t *testing.T) {
 		c.Foreign+c.Lost+c.Over[0]+c.Over[1] != 0 {
 		t.Errorf("n3 counted %+v", c)
 	}
-	if d, o := n1.sent("to2")-direct, n1.sent("to3")-over; d > 5 || o < 100 { // its neighbours' own
+	if d, o := n1.sent("to2")-direct, n1.sent("to3")-over; d > 50 || o < 100 { // what neighbours say by themselves beside it
 		t.Errorf("n1 sent %d packets directly and %d to n3", d, o)
 	}
 	l.b.ping(t, "fd01::1")
 	direct, before := n1.sent("to2"), n3.relayed(78)
 	l.a.must("ping", "-c", "100", "-i", "0.002", "-W", "2", "10.0.0.2")
-	if d, c := n1.sent("to2")-direct, n3.relayed(78); d < 100 || c.Packets[0] > before.Packets[0]+5 {
+	if d, c := n1.sent("to2")-direct, n3.relayed(78); d < 100 || c.Packets[0] > before.Packets[0]+50 {
 		t.Errorf("of the direct link n1 sent %d packets, and n3 relayed %+v, before %+v", d, c, before)
 	}
 	// Packets that the kernel segments later stay whole on their way.
