@@ -108,8 +108,8 @@ func (p *pass) relays() error {
 		p.relaying[r.VNI] = true
 		was, there := is[r.VNI]
 		last, before := p.relayed[r.VNI]
-		p.relayed[r.VNI] = want
 		if there && sameRelay(&was, &want) {
+			p.relayed[r.VNI] = want
 			continue
 		}
 		for k := range want.Ways { // it goes on counting
@@ -121,6 +121,7 @@ func (p *pass) relays() error {
 			p.unrelayed = append(p.unrelayed, fmt.Errorf("relay link %s: write the table of relays: %w", r.Link, err))
 			continue
 		}
+		p.relayed[r.VNI] = want
 		switch {
 		case before && sameRelay(&last, &want):
 			p.changed(change.RelayRestored, r.Link)
