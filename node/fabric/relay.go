@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -93,6 +94,10 @@ func (p *pass) relays() error {
 			ends[w.link.Label()] = w.port.ID
 		}
 	}
+	// What came to be a port's own is relayed no longer, also while nothing else is removed: a relay comes first.
+	if err := p.dropRelays(is, func(vni uint32) bool { return ends[vni] != model.PortID{} }); err != nil {
+		return err
+	}
 	p.relaying = make(map[uint32]bool, len(p.state.Relays))
 	made := 0
 	for i := range p.state.Relays {
@@ -157,7 +162,7 @@ func (p *pass) attachUnderlay() error {
 			p.relayers[p.kernel.devices[index].name] = true
 		}
 	}
-	for name := range p.relayers {
+	for _, name := range slices.Sorted(maps.Keys(p.relayers)) {
 		d := p.kernel.devices[p.kernel.names[name]]
 		if _, ok := p.kernel.Ingress[d.index]; !ok {
 			var b linux.Batch
@@ -186,11 +191,15 @@ func (p *pass) sweepRelays() error {
 	if err != nil {
 		return err
 	}
+	return p.dropRelays(all, func(vni uint32) bool { return !p.relaying[vni] })
+}
+
+// dropRelays removes entries from the table.
+func (p *pass) dropRelays(all map[uint32]pipeline.Relay, gone func(vni uint32) bool) error {
 	var stale []uint32
 	for vni := range all {
-		if !p.relaying[vni] {
+		if gone(vni) {
 			stale = append(stale, vni)
-			delete(p.relayed, vni)
 		}
 	}
 	if len(stale) == 0 {
@@ -198,6 +207,10 @@ func (p *pass) sweepRelays() error {
 	}
 	if _, err := p.pipe.Relays.BatchDelete(stale, nil); err != nil {
 		return fmt.Errorf("remove %d entries from the table of relays: %w", len(stale), err)
+	}
+	for _, vni := range stale {
+		delete(p.relayed, vni)
+		delete(all, vni)
 	}
 	p.changed(change.RelaysRemoved, len(stale))
 	return nil

@@ -290,3 +290,44 @@ func TestWrongRelays(t *testing.T) {
 	}
 	l.a.ping(t, "10.0.0.2")
 }
+
+// TestRelayBecomesALinksEnd has a node hold what it relayed, as it does while another network is kept from change, when a
+// link with that number comes to end at the node: its packets come to its port.
+func TestRelayBecomesALinksEnd(t *testing.T) {
+	l := newRelayLab(t)
+	n1, n3 := l.nodes[0], l.nodes[2]
+	l.a.ping(t, "10.0.1.2")
+	c := newElement(t, "c")
+	n3.plug(c, "eth0", "10.0.1.3/24").Tunnel = &Tunnel{VNI: 78, Peer: n1.under}
+	n3.state.Relays, n3.state.Incomplete = nil, true
+	if changed := n3.apply(); !slices.Contains(changed, change.RelaysRemoved.Of(1)) {
+		t.Errorf("changed: %q", changed)
+	}
+	l.a.ping(t, "10.0.1.3")
+}
+
+// TestRelayOutlivesADevice has one of the devices that lead to other nodes refuse the relays' program: what comes by the
+// others is relayed, and it is told.
+func TestRelayOutlivesADevice(t *testing.T) {
+	l := newRelayLab(t)
+	n3 := l.nodes[2]
+	n3.state.Relays = nil
+	n3.apply()
+	n3.must("ip", "link", "add", "first", "type", "veth", "peer", "name", "other")
+	n3.must("ip", "link", "set", "other", "up")
+	n3.must("ip", "link", "set", "first", "up")
+	n3.must("ip", "route", "add", "192.0.2.4/32", "dev", "first")
+	n3.must("tc", "qdisc", "add", "dev", "first", "root", "handle", "ffff:", "pfifo") // the number that ours would have
+	n3.state.Peers = append(n3.state.Peers, model.Peer{Name: "n4", Address: netip.MustParseAddr("192.0.2.4")})
+	n3.state.Relays = []Relay{{Link: "net/a--b", VNI: 78, Nodes: [2]netip.Addr{l.nodes[0].under, l.nodes[1].under},
+		MTU: 1500}}
+	r := n3.fabric.Apply(context.Background(), n3.state)
+	if r.Problem == nil || !strings.Contains(r.Problem.Error(), "relay what comes by first: ") {
+		t.Errorf("told: %v", r.Problem)
+	}
+	l.a.ping(t, "10.0.1.2")
+	n3.must("tc", "qdisc", "del", "dev", "first", "root")
+	if changed := n3.apply(); !slices.Contains(changed, change.UnderlayFilterSet.Of("first")) {
+		t.Errorf("once the device takes it: %q", changed)
+	}
+}
