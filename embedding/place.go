@@ -212,13 +212,15 @@ func (e *embedder) refuseUnit(u *unit) {
 		}
 		has = append(has, fmt.Sprintf("%s has %s free", n.Name, strings.Join(lacks, " and ")))
 	}
-	verb := "needs"
+	verb, needs := "needs", demand(u.cpu, u.memory)+" on one node"
 	if len(names) > 1 {
 		verb = "together need"
 	}
-	e.refuse(model.AboutElement, names[0],
-		amountOf(!slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.used.CPU+u.cpu <= n.CPU })),
-		"%s %s %s on one node%s: %s", list(names), verb, demand(u.cpu, u.memory), where, list(has))
+	field := amountOf(!slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.used.CPU+u.cpu <= n.CPU }))
+	if u.cpu == 0 && u.memory == 0 {
+		needs, field = "one node", "node"
+	}
+	e.refuse(model.AboutElement, names[0], field, "%s %s %s%s: %s", list(names), verb, needs, where, list(has))
 }
 
 // amountOf is the field that a lack is about.

@@ -160,16 +160,22 @@ func (p *placer) grow(free []int32) {
 		order[n] = int32(n)
 	}
 	room := func(n int32) float64 { return p.share[n] - p.load(p.nodes[n].used.Weight, p.nodes[n].used.Memory) }
+	pack := p.net.Placing.Policy == model.Pack
 	slices.SortStableFunc(order, func(a, b int32) int {
 		free := func(n int32) model.CPU {
-			if p.net.Placing.Policy != model.Pack {
+			if !pack {
 				return 0
 			}
 			return minus(p.nodes[n].CPU, p.nodes[n].used.CPU)
 		}
 		return cmp.Or(cmp.Compare(room(b), room(a)), cmp.Compare(free(b), free(a)))
 	})
-	// The first node is the roomiest; each next one is the nearest to the one before that has room.
+	// The first node is the roomiest; each next one is the nearest to the one before that has room. Where few nodes are
+	// to be used, those come first that the network is on already.
+	ours := make([]bool, len(p.nodes))
+	for n := range ours {
+		ours[n] = pack && p.has(int32(n))
+	}
 	seeds := p.seeds(free)
 	gain := make([]int32, len(p.units)) // links into the region
 	var last int32 = -1
@@ -179,7 +185,8 @@ func (p *placer) grow(free []int32) {
 			if m < 0 || room(m) <= 0 {
 				continue
 			}
-			if n < 0 || last >= 0 && p.sub.distance(last, m) < p.sub.distance(last, n) {
+			if n < 0 || ours[m] && !ours[n] ||
+				ours[m] == ours[n] && last >= 0 && p.sub.distance(last, m) < p.sub.distance(last, n) {
 				n = m
 			}
 		}
@@ -191,6 +198,9 @@ func (p *placer) grow(free []int32) {
 		p.region(n, free, seeds, gain)
 	}
 }
+
+// has tells whether one of the network's elements is on the node.
+func (p *placer) has(n int32) bool { return p.nodes[n].used.Elements > p.nodes[n].base.Elements }
 
 // region grows node n's region until its share is reached.
 func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
@@ -241,8 +251,9 @@ func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
 	}
 }
 
-// leftovers places what is left, the largest of each turn first: beside neighbours if possible, otherwise where the
-// load is least. It tells whether everything has its place.
+// leftovers places what is left, the largest of each turn first: beside neighbours if possible, otherwise, where few
+// nodes are to be used, beside other elements of the network, otherwise where the load is least. It tells whether
+// everything has its place.
 func (p *placer) leftovers(free []int32) bool {
 	var left []int32
 	for _, u := range free {
@@ -256,7 +267,7 @@ func (p *placer) leftovers(free []int32) bool {
 	})
 	all := true
 	for _, u := range left {
-		best, bestLinks, bestLoad := int32(-1), -1, 0.0
+		best, bestLinks, bestHas, bestLoad := int32(-1), -1, false, 0.0
 		for n := range p.nodes {
 			if !p.fits(u, int32(n)) {
 				continue
@@ -269,9 +280,10 @@ func (p *placer) leftovers(free []int32) bool {
 					}
 				}
 			}
-			load := p.after(u, int32(n)) / p.size(int32(n))
-			if best < 0 || links > bestLinks || links == bestLinks && load < bestLoad {
-				best, bestLinks, bestLoad = int32(n), links, load
+			load, has := p.after(u, int32(n))/p.size(int32(n)), p.net.Placing.Policy == model.Pack && p.has(int32(n))
+			if best < 0 || links > bestLinks || links == bestLinks &&
+				(has && !bestHas || has == bestHas && load < bestLoad) {
+				best, bestLinks, bestHas, bestLoad = int32(n), links, has, load
 			}
 		}
 		if best < 0 {

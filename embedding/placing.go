@@ -39,14 +39,20 @@ func (e *embedder) checkPlacing(current Current) {
 
 // checkSpread tells the locations that have too many elements. What was so before is not asked of again.
 func (e *embedder) checkSpread(current Current) {
-	if len(e.locationsOf()) == 0 {
+	fresh := current.Network.Placing.Spread != model.SpreadLocation // the key is new
+	pinned := fresh
+	for i, n := range e.pin {
+		fresh = fresh || n < 0
+		// Whatever pins it: itself, or an edge.
+		pinned = pinned || n >= 0 && !e.stays[i] && e.nodes[n].Name != current.Elements[e.net.Elements[i].Name]
+	}
+	if (fresh || pinned) && len(e.locationsOf()) == 0 {
 		e.refuse(model.AboutNetwork, e.net.Name, "placement", "its elements are to be spread over locations, and no "+
 			"node has one (`location:` of a node, in the substrate's file or of `join`)")
 		return
 	}
-	if current.Network.Placing.Spread == model.SpreadLocation && !slices.ContainsFunc(e.net.Elements,
-		func(el model.ResolvedElement) bool { return el.Node != "" && el.Node != current.Elements[el.Name] }) {
-		return
+	if !pinned {
+		return // what is still to be placed the search sees to
 	}
 	most := e.mostInLocation()
 	in := map[string][]string{}
@@ -98,7 +104,7 @@ func (e *embedder) stuck(q *query, s *search.Stuck) model.Problem {
 		return problem(model.AboutLink, l.Name, "bandwidth", "%s",
 			e.noPath(l, s.At[q.Links[s.Link].A], s.At[q.Links[s.Link].B]))
 	}
-	el := &e.net.Elements[s.Element]
+	el, alone, most := &e.net.Elements[s.Element], q.Groups[0].Alone, q.Groups[0].Most
 	holds := make([][]string, len(e.nodes))
 	in := map[string]int{}
 	cpu, memory := make([]model.CPU, len(e.nodes)), make([]model.Bytes, len(e.nodes))
@@ -121,32 +127,40 @@ func (e *embedder) stuck(q *query, s *search.Stuck) model.Problem {
 			continue
 		case e.may[s.Element] != nil && !e.may[s.Element][n]:
 			why = "lacks what it wants"
-		case q.Alone && len(holds[n]) > 0:
+		case alone && len(holds[n]) > 0:
 			why = "has " + list(holds[n])
 		case el.CPU > freeCPU:
 			why = "has " + cores(freeCPU) + " free"
 		case el.Memory > freeMemory:
 			why = "has " + freeMemory.Rounded() + " free"
-		case q.Most > 0 && node.Location == "":
+		case most > 0 && node.Location == "":
 			why = "has no location"
-		case q.Most > 0 && in[node.Location] >= q.Most:
+		case most > 0 && in[node.Location] >= most:
 			why = fmt.Sprintf("is in %s, which has %d already", node.Location, in[node.Location])
 		default:
-			why = "cannot be reached with the bandwidth of its links"
+			why = "has room, but no ways were found for its links"
 		}
 		reasons = append(reasons, node.Name+" "+why)
 	}
 	var words []string
-	if q.Alone {
+	if alone {
 		words = append(words, "distinct")
 	}
-	if q.Most > 0 {
-		words = append(words, fmt.Sprintf("spread, %d a location", q.Most))
+	if most > 0 {
+		words = append(words, fmt.Sprintf("spread, %d a location", most))
 	}
 	where := ""
 	if len(words) > 0 {
 		where = " (placement " + strings.Join(words, ", ") + ")"
 	}
-	return problem(model.AboutElement, el.Name, "node", "%s found no node%s where it needs %s beside the others: %s",
-		el.Name, where, demand(el.CPU, el.Memory), list(reasons))
+	needs := ""
+	if el.CPU > 0 || el.Memory > 0 {
+		needs = ", which needs " + demand(el.CPU, el.Memory) + ","
+	}
+	spent := ""
+	if s.Spent {
+		spent = fmt.Sprintf(" (the search ended after %d steps)", search.Steps(&q.Problem))
+	}
+	return problem(model.AboutElement, el.Name, "node", "no node was found for %s%s beside the others%s: %s%s",
+		el.Name, needs, where, list(reasons), spent)
 }

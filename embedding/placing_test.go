@@ -164,3 +164,101 @@ func TestRefusalsOfPlacing(t *testing.T) {
 		})
 	}
 }
+
+// A network that is to be on few nodes stays on those that it has when it grows, as long as there is room.
+func TestPackGrowsWhereItIs(t *testing.T) {
+	net := line(1)
+	net.Placing.Policy = model.Pack
+	net.Elements[0].CPU = 1000
+	for range 2 {
+		net.Elements = append(net.Elements, model.ResolvedElement{Name: fmt.Sprintf("x%d", len(net.Elements)),
+			Kind: model.Host, Amounts: model.Amounts{CPU: 1000}})
+	}
+	now := model.Placement{Elements: map[string]string{"r1": "n7"}}
+	if c := counts(embed(t, substrate(9), net, now)); c["n7"] != 3 {
+		t.Errorf("three elements of a core are packed onto %v, n7 has room for them and one already", c)
+	}
+	// What is large goes where it fits, and what is small beside what is there.
+	net.Elements[1].CPU = 4000
+	if c := counts(embed(t, substrate(9), net, now)); c["n7"] != 2 || len(c) != 2 {
+		t.Errorf("elements of 1, 4 and 1 cores are packed onto %v", c)
+	}
+}
+
+func TestPackAndSpreadUseFewNodesOfEachLocation(t *testing.T) {
+	net := model.Resolved{Name: "lab", Placing: model.Placing{Policy: model.Pack, Spread: model.SpreadLocation}}
+	for i := range 6 {
+		net.Elements = append(net.Elements, model.ResolvedElement{Name: fmt.Sprint("e", i), Kind: model.Host,
+			Amounts: model.Amounts{CPU: 1000}})
+	}
+	if c := counts(embed(t, substrate(8), net, model.Placement{})); len(c) != 2 {
+		t.Errorf("six elements of a core in two locations are packed onto %v, a node in each would do", c)
+	}
+}
+
+// Where the last location goes, what is there may still be changed; only what is to be placed finds no location.
+func TestLastLocationGoes(t *testing.T) {
+	net := line(4)
+	net.Placing.Spread = model.SpreadLocation
+	p := embed(t, substrate(4), net, model.Placement{})
+	sub := substrate(4)
+	for i := range sub.Nodes {
+		sub.Nodes[i].Location = ""
+	}
+	changed := line(4)
+	changed.Placing = net.Placing
+	changed.Links[0].Bandwidth = 1e6
+	after, err := Embed(sub, nil, Usage{}, changed, Current{Placement: p, Network: net})
+	if err != nil {
+		t.Fatalf("a link's bandwidth cannot be changed: %v", err)
+	}
+	if fmt.Sprint(after.Elements) != fmt.Sprint(p.Elements) {
+		t.Errorf("elements moved from %v to %v", p.Elements, after.Elements)
+	}
+	grown := line(5)
+	grown.Placing = net.Placing
+	if _, err := Embed(sub, nil, Usage{}, grown, Current{Placement: p, Network: net}); err == nil ||
+		!strings.Contains(err.Error(), "no node has one") {
+		t.Errorf("one more element without a location anywhere: %v", err)
+	}
+}
+
+// An edge that takes its element elsewhere is a pin like the element's own.
+func TestEdgePinsAreAskedForSpread(t *testing.T) {
+	net := line(4)
+	net.Placing.Spread = model.SpreadLocation
+	sub := substrate(4) // rio has n1 and n3, bonn n2 and n4
+	now := model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n2", "r3": "n3", "r4": "n4"}}
+	changed := net
+	changed.Edges = []model.ResolvedEdge{{Name: "out", Device: "eth0", Node: "n1", End: model.End{Element: "r2"}}}
+	_, err := Embed(sub, nil, Usage{}, changed, Current{Placement: now, Network: net})
+	if err == nil || !strings.Contains(err.Error(), "location rio has r1, r2, r3") {
+		t.Errorf("an edge takes a third element to rio: %v", err)
+	}
+	// What is so already is not asked of again.
+	now.Elements["r2"] = "n1"
+	if _, err := Embed(sub, nil, Usage{}, changed, Current{Placement: now, Network: changed}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Refusals say what was tried, not more.
+func TestRefusalsOfTheSearchSayWhatIs(t *testing.T) {
+	sub := substrate(3)
+	for i := range sub.Links {
+		sub.Links[i].Bandwidth = 10e6
+	}
+	net := line(2)
+	net.Placing.Distinct = true
+	net.Links[0].Bandwidth = 100e6
+	_, err := Embed(sub, nil, Usage{}, net, Current{})
+	for _, want := range []string{"no node was found for r2 beside the others (placement distinct): n1 has r1",
+		"n2 has room, but no ways were found for its links"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal says\n  %v\nand not\n  %s", err, want)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "0 cores") {
+		t.Errorf("it speaks of what nobody asks for: %v", err)
+	}
+}

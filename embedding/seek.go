@@ -64,7 +64,8 @@ func (q *query) keeps() bool {
 // question puts the embedding's question by numbers.
 func (e *embedder) question(current model.Placement) *query {
 	e.sub.reset()
-	p := &query{Problem: search.Problem{Alone: e.net.Placing.Distinct, Most: e.mostInLocation()}}
+	p := &query{Problem: search.Problem{Groups: []search.Group{{Alone: e.net.Placing.Distinct, Most: e.mostInLocation(),
+		Pack: e.net.Placing.Policy == model.Pack}}}}
 	regions := map[string]int32{"": -1}
 	fair := e.fairLoads()
 	for n := range e.nodes {

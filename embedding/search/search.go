@@ -18,7 +18,7 @@ import (
 
 // Bounds of a search. They were chosen on other instances than those that docs/performance.md tells of.
 const (
-	steps  = 1_500_000 // arcs that are looked at
+	steps  = 1_500_000 // arcs that are looked at, beside those of one beginning
 	orders = 2         // of the elements
 	starts = 40        // nodes that the first element is tried on
 	best   = 3         // of the placements found, how many are improved
@@ -26,16 +26,24 @@ const (
 	rounds = 4         // of improving
 	pairs  = 3         // nodes that the first element of a pair is tried on
 	dearer = 1100      // thousandths of the least cost so far, above which a placement is given up
+
+	mostSteps = 60_000_000 // whatever the size
 )
 
 // Problem is a question. The search changes nothing in it.
 type Problem struct {
 	Nodes    []Node
 	Wires    []Wire
+	Groups   []Group // of elements
 	Elements []Element
 	Links    []Link
-	Alone    bool // no two elements share a node
-	Most     int  // elements in a region; 0: any number
+}
+
+// Group is what elements are placed by together.
+type Group struct {
+	Alone bool // no two of them share a node
+	Most  int  // of them in a region; 0: any number
+	Pack  bool // they are to be on few nodes
 }
 
 // Node is a machine that elements may be on.
@@ -56,6 +64,7 @@ type Wire struct {
 // Element is what is placed.
 type Element struct {
 	CPU, Memory, Load int64
+	Group             int32
 	At                int32  // the node that it must be on; -1: none
 	May               []bool // nodes that it may be on; nil: all
 }
@@ -79,6 +88,14 @@ type Stuck struct {
 	At      []int32 // element → node, or -1
 	Element int32   // the one that found no place; -1 where a link between elements with places found no way
 	Link    int32   // that link
+	Spent   bool    // the steps had an end before all was tried
+}
+
+// Steps is how many steps a search may take: enough for one beginning of any size that a network may have on some
+// hundred nodes, and for many of small ones.
+func Steps(p *Problem) int {
+	arcs := 2*len(p.Wires) + len(p.Nodes)
+	return min(steps+5*len(p.Elements)*len(p.Nodes)+3*len(p.Links)*arcs, mostSteps)
 }
 
 // Solve searches for the cheapest placement. Where it finds none, it tells how far it came.
@@ -102,6 +119,7 @@ func Solve(p *Problem) (*Solution, *Stuck) {
 		}
 	}
 	if len(found) == 0 {
+		s.stuck.Spent = s.steps <= 0
 		return nil, &s.stuck
 	}
 	slices.SortStableFunc(found, func(a, b *Solution) int { return cmp.Compare(a.Cost, b.Cost) })
@@ -224,7 +242,7 @@ func (s *state) grow(start int32, least int64) bool {
 		var nodes []int32
 		if k == s.fixed && start >= 0 {
 			nodes = []int32{start}
-		} else {
+		} else if s.steps > 0 {
 			nodes = s.places(i, tries)
 		}
 		if !slices.ContainsFunc(nodes, func(n int32) bool { return s.put(i, n) }) {

@@ -10,7 +10,7 @@ import (
 // random is a problem of n nodes and m elements.
 func random(seed uint64, n, m int) *Problem {
 	r := rand.New(rand.NewPCG(seed, 1))
-	p := &Problem{Alone: m <= n}
+	p := &Problem{Groups: []Group{{Alone: m <= n}}}
 	for range n {
 		p.Nodes = append(p.Nodes, Node{CPU: 50 + r.Int64N(50), Memory: 1 << 40, Region: -1})
 	}
@@ -82,7 +82,7 @@ func TestSameAnswerTwice(t *testing.T) {
 
 // A triangle with one wire that is too small: the two ends go where there is room.
 func TestWaysAreChosenWithPlaces(t *testing.T) {
-	p := &Problem{Alone: true, Nodes: []Node{{CPU: 1, Region: -1}, {CPU: 1, Region: -1}, {CPU: 1, Region: -1}},
+	p := &Problem{Groups: []Group{{Alone: true}}, Nodes: []Node{{CPU: 1, Region: -1}, {CPU: 1, Region: -1}, {CPU: 1, Region: -1}},
 		Wires:    []Wire{{A: 0, B: 1, Capacity: 10}, {A: 1, B: 2, Capacity: 9000}, {A: 0, B: 2, Capacity: 10}},
 		Elements: []Element{{CPU: 1, At: -1}, {CPU: 1, At: -1}}, Links: []Link{{A: 0, B: 1, Demand: 5000}}}
 	found, _ := Solve(p)
@@ -111,5 +111,19 @@ func BenchmarkSolve(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A beginning ends with the steps, like everything else.
+func TestGrowthIsBoundedBySteps(t *testing.T) {
+	p := random(3, 30, 8)
+	s := newState(p)
+	s.arrange(-1)
+	s.steps = 0
+	if s.grow(s.rich()[0], 1<<62) {
+		t.Error("all elements were placed without a step left")
+	}
+	if s.steps < -Steps(p) {
+		t.Errorf("%d steps were taken without one left", -s.steps)
 	}
 }

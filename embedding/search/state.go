@@ -29,8 +29,7 @@ type state struct {
 	rooms  []int64 // wire → what is free
 
 	cpu, memory, load []int64 // node → what is taken, others' load included
-	holds             []int   // node → elements
-	regions           []int   // region → elements
+	groups            []group
 
 	order []int32 // elements, those with fixed places first
 	fixed int
@@ -44,6 +43,13 @@ type state struct {
 
 type end struct{ to, link int32 }
 
+// group is how the elements of one are spread.
+type group struct {
+	Group
+	holds   []int // node → elements; nil where that does not matter
+	regions []int // region → elements; likewise
+}
+
 type arc struct{ to, wire int32 }
 
 type wire struct {
@@ -53,18 +59,26 @@ type wire struct {
 }
 
 func newState(p *Problem) *state {
-	s := &state{p: p, steps: steps, at: make([]int32, len(p.Elements)), ways: make([][]int32, len(p.Links)),
+	s := &state{p: p, steps: Steps(p), at: make([]int32, len(p.Elements)), ways: make([][]int32, len(p.Links)),
 		weight: make([]int64, len(p.Links)), ends: make([][]end, len(p.Elements)),
 		arcs: make([][]arc, len(p.Nodes)), wires: make([]wire, len(p.Wires)),
 		prices: make([]int64, len(p.Wires)), rooms: make([]int64, len(p.Wires)), cpu: make([]int64, len(p.Nodes)),
-		memory: make([]int64, len(p.Nodes)), load: make([]int64, len(p.Nodes)), holds: make([]int, len(p.Nodes)),
-		price: make([]int64, len(p.Nodes)), dijkstra: newDijkstra(len(p.Nodes))}
+		memory: make([]int64, len(p.Nodes)), load: make([]int64, len(p.Nodes)),
+		groups: make([]group, len(p.Groups)), price: make([]int64, len(p.Nodes)), dijkstra: newDijkstra(len(p.Nodes))}
 	regions := int32(0)
 	for n := range p.Nodes {
 		s.load[n] = p.Nodes[n].Load
 		regions = max(regions, p.Nodes[n].Region+1)
 	}
-	s.regions = make([]int, regions)
+	for g := range p.Groups {
+		s.groups[g].Group = p.Groups[g]
+		if p.Groups[g].Alone || p.Groups[g].Pack {
+			s.groups[g].holds = make([]int, len(p.Nodes))
+		}
+		if p.Groups[g].Most > 0 {
+			s.groups[g].regions = make([]int, regions)
+		}
+	}
 	for i, w := range p.Wires {
 		s.wires[i] = wire{Wire: w, others: w.Taken}
 		s.reprice(int32(i))
@@ -128,30 +142,39 @@ func (s *state) reprice(k int32) {
 
 // settle puts an element onto a node, without its links.
 func (s *state) settle(i, n int32) {
-	el, node := &s.p.Elements[i], &s.p.Nodes[n]
 	s.at[i] = n
-	s.cpu[n] += el.CPU
-	s.memory[n] += el.Memory
-	s.load[n] += el.Load
-	s.holds[n]++
-	if node.Region >= 0 {
-		s.regions[node.Region]++
-	}
-	s.cost += s.overload(n, s.load[n]) - s.overload(n, s.load[n]-el.Load)
+	s.book(i, n, 1)
 }
 
 func (s *state) unsettle(i int32) {
-	n := s.at[i]
-	el, node := &s.p.Elements[i], &s.p.Nodes[n]
-	s.cost -= s.overload(n, s.load[n]) - s.overload(n, s.load[n]-el.Load)
+	s.book(i, s.at[i], -1)
 	s.at[i] = -1
-	s.cpu[n] -= el.CPU
-	s.memory[n] -= el.Memory
-	s.load[n] -= el.Load
-	s.holds[n]--
-	if node.Region >= 0 {
-		s.regions[node.Region]--
+}
+
+// book counts an element on a node, or no longer.
+func (s *state) book(i, n int32, sign int64) {
+	el, g := &s.p.Elements[i], &s.groups[s.p.Elements[i].Group]
+	s.cost -= s.overload(n, s.load[n])
+	s.cpu[n] += sign * el.CPU
+	s.memory[n] += sign * el.Memory
+	s.load[n] += sign * el.Load
+	s.cost += s.overload(n, s.load[n])
+	if g.holds != nil {
+		s.cost -= g.opened(n)
+		g.holds[n] += int(sign)
+		s.cost += g.opened(n)
 	}
+	if region := s.p.Nodes[n].Region; g.regions != nil && region >= 0 {
+		g.regions[region] += int(sign)
+	}
+}
+
+// opened is what it costs that elements of a group which is to be on few nodes are on one.
+func (g *group) opened(n int32) int64 {
+	if !g.Pack || g.holds[n] == 0 {
+		return 0
+	}
+	return overloadOne * one
 }
 
 // overload is what it costs to fill a node above its fair load.
@@ -160,15 +183,16 @@ func (s *state) overload(n int32, load int64) int64 {
 	if fair <= 0 || load <= fair {
 		return 0
 	}
-	return (load - fair) * overloadOne / fair * one
+	return min(load-fair, 1<<29) * overloadOne / fair * one
 }
 
 // fits tells whether a node may and can take an element.
 func (s *state) fits(i, n int32) bool {
 	el, node := &s.p.Elements[i], &s.p.Nodes[n]
+	g := &s.groups[el.Group]
 	return (el.May == nil || el.May[n]) && (el.CPU == 0 || s.cpu[n]+el.CPU <= node.CPU) &&
-		(el.Memory == 0 || s.memory[n]+el.Memory <= node.Memory) && !(s.p.Alone && s.holds[n] > 0) &&
-		(s.p.Most == 0 || node.Region >= 0 && s.regions[node.Region] < s.p.Most)
+		(el.Memory == 0 || s.memory[n]+el.Memory <= node.Memory) && !(g.Alone && g.holds[n] > 0) &&
+		(g.Most == 0 || node.Region >= 0 && g.regions[node.Region] < g.Most)
 }
 
 // places are the nodes where an element would cost least, the best first.
@@ -209,6 +233,9 @@ func (s *state) places(i int32, most int) []int32 {
 	for n := range s.price {
 		if s.price[n] >= 0 {
 			s.price[n] += (s.overload(int32(n), s.load[n]+el.Load) - s.overload(int32(n), s.load[n])) / 6
+			if g := &s.groups[el.Group]; g.Pack && g.holds[n] == 0 {
+				s.price[n] += overloadOne * one / 6
+			}
 		}
 	}
 	if !joined { // nothing draws it anywhere

@@ -61,6 +61,11 @@ func (c *checker) arrive(k int, g *Graph, placed model.Placement) (revenue, cost
 			return 0, 0, fmt.Errorf("link %d has paths %v", i, paths)
 		}
 		way := paths[0].Nodes
+		for _, n := range way {
+			if _, ok := number[n]; !ok {
+				return 0, 0, fmt.Errorf("link %d goes by %q, which does not exist", i, n)
+			}
+		}
 		if number[way[0]] != at[l.A] || number[way[len(way)-1]] != at[l.B] {
 			return 0, 0, fmt.Errorf("link %d from %d to %d has path %v", i, at[l.A], at[l.B], way)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-const mostRequests = 1_000_000
+const mostRequests = 100_000
 
 // Settings are what a data set is made by.
 type Settings struct {
@@ -24,7 +24,7 @@ type Settings struct {
 // Generate makes a data set by the settings that the simulator's authors publish (Virne, arXiv 2507.19234, section 4.1,
 // and the settings/ of its repository): nodes and links have 50 to 100 of processor and bandwidth; a request has 2 to
 // 10 nodes of 0 to 20, any two of which are joined with a probability of one half by a link of 0 to 50, anew until all
-// hang together; requests stay 500 units of time on average. Arrivals are a Poisson process.
+// hang together; requests stay 500 units of time on average. What arrivals are, Settings.Process says.
 //
 // The same settings make the same data set. They are not the same numbers as the simulator's, whose generator is
 // another.

@@ -24,6 +24,7 @@ type gmlReader struct {
 	data string
 	at   int
 	line int
+	read int // entries
 }
 
 // readGML reads the keys of a file.
@@ -80,6 +81,9 @@ func (r *gmlReader) entries(depth int) (list []entry, err error) {
 				return nil, r.wrong("key %.30q has no value", e.key)
 			}
 		}
+		if r.read++; r.read > mostEntries {
+			return nil, r.wrong("the file has more than %d keys", mostEntries)
+		}
 		list = append(list, e)
 	}
 }
@@ -116,8 +120,10 @@ func (r *gmlReader) word() string {
 // Bounds of what a graph may be: more is a file of something else.
 const (
 	mostNodes  = 10_000
-	mostLinks  = 1_000_000
+	mostLinks  = 500_000
 	mostAmount = 1e6
+
+	mostEntries = 4_000_000 // keys of a file: some 400 MB of memory
 )
 
 // parseGraph reads a network. demands tells that it is a request, all of whose demands must be understood.

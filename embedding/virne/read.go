@@ -2,6 +2,7 @@ package virne
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,6 +37,9 @@ func Read(dir, physical string) (*DataSet, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(d.Requests) == mostRequests {
+			return nil, fmt.Errorf("v_nets has more than %d requests", mostRequests)
+		}
 		d.Requests = append(d.Requests, *g)
 	}
 	path := filepath.Join(dir, "events.yaml")
@@ -62,14 +66,23 @@ func readGraph(path string, demands bool) (*Graph, error) {
 }
 
 func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) // opening a pipe would wait for its other end
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > mostBytes {
-		return nil, fmt.Errorf("%s is no file of at most %d MiB", path, mostBytes>>20)
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
 	}
-	return os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = fmt.Errorf("%s is larger than %d MiB", path, mostBytes>>20)
+	}
+	return data, err
 }
 
 // parseEvents reads when which of the requests arrive and leave: a list in YAML, a key a line, as the simulator
@@ -125,6 +138,13 @@ func parseEvents(data []byte, requests int) ([]Event, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(events, byTime)
+	clear(arrived)
+	for _, e := range events {
+		if !e.Arrives && !arrived[e.Request] {
+			return nil, fmt.Errorf("request %d leaves at %g, and has not arrived by then", e.Request, e.Time)
+		}
+		arrived[e.Request] = true
+	}
 	return events, nil
 }
 

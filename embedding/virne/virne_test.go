@@ -148,6 +148,7 @@ func TestCheckerRefuses(t *testing.T) {
 		"does not exist":         on("n0", "n7", "n0", "n7"),
 		"two of its nodes":       on("n0", "n0", "n0", "n0"),
 		"which nothing joins":    on("n0", "n2", "n0", "n2"),
+		`goes by "n9"`:           on("n0", "n2", "n9", "n1", "n2"),
 		"has path":               on("n0", "n2", "n0", "n1"),
 		"has 5 free and is to":   on("n0", "n2", "n0", "n1", "n0", "n1", "n2"),
 		"link 0 has paths [{[]}": on("n0", "n1"),
@@ -218,6 +219,7 @@ func TestParseEvents(t *testing.T) {
 		"- time: 1\n  type: 1\n  v_net_id: 1": "there are 1", "- time: 1\n  type: 1\n  v_net_id: -1": "there are 1",
 		"- time: 1\n  time: 1\n": "line 2 is no", "- time 1": "line 1 is no",
 		"- time: 1\n  type: 1\n  v_net_id: 0\n- time: 1\n  type: 1\n  v_net_id: 0": "of line 4: request 0 does so",
+		"- time: 1\n  type: 0\n  v_net_id: 0\n- time: 2\n  type: 1\n  v_net_id: 0": "request 0 leaves at 1, and has not",
 	} {
 		if _, err := parseEvents([]byte(text), 1); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q gives %v, want %q", text, err, want)

@@ -148,7 +148,8 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	return r, nil
 }
 
-// relayedPaths are the paths of links that nodes relay, as far as these have told. The others are found anew.
+// relayedPaths are the paths of links that nodes relay, as far as these have told. The others are found anew. A node
+// counts as on a path only where those beside it say the same: what one node tells is not to lead links over it.
 func relayedPaths(links []model.Link, placed map[string]string,
 	parts map[string]model.NodeNetwork) (paths map[string][]model.LinkPath) {
 	relays := map[string]map[string][2]string{} // by link and node: the nodes beside it on the path
@@ -160,26 +161,43 @@ func relayedPaths(links []model.Link, placed map[string]string,
 			relays[r.Link][node] = r.Nodes
 		}
 	}
-	for _, l := range links {
-		of, last := relays[l.Name], placed[l.Ends[1].Element]
-		path := []string{placed[l.Ends[0].Element]}
-		for range of { // each relay is on the path once
-			at := path[len(path)-1]
-			for node, beside := range of {
-				if !slices.Contains(path, node) && (beside[0] == at || beside[1] == at) {
-					path = append(path, node)
-					break
-				}
+	for i := range links {
+		l := &links[i]
+		of, first, last := relays[l.Name], placed[l.Ends[0].Element], placed[l.Ends[1].Element]
+		if len(of) == 0 || first == "" || last == "" || first == last {
+			continue
+		}
+		path := []string{first}
+		for node, beside := range of {
+			if beside[0] == first || beside[1] == first {
+				path = append(path, node)
 			}
 		}
-		beside := of[path[len(path)-1]]
-		if len(of) == 0 || len(path) != len(of)+1 || beside[0] != last && beside[1] != last {
+		if len(path) != 2 {
+			continue // nobody says that it is next, or several do
+		}
+		for at := path[1]; len(path) < len(of)+2; at = path[len(path)-1] {
+			beside, relays := of[at]
+			before := path[len(path)-2]
+			if !relays || beside[0] != before && beside[1] != before {
+				break
+			}
+			next := beside[0]
+			if next == before {
+				next = beside[1]
+			}
+			if slices.Contains(path, next) {
+				break
+			}
+			path = append(path, next)
+		}
+		if len(path) != len(of)+2 || path[len(path)-1] != last {
 			continue
 		}
 		if paths == nil {
 			paths = map[string][]model.LinkPath{}
 		}
-		paths[l.Name] = []model.LinkPath{{Nodes: append(path, last)}}
+		paths[l.Name] = []model.LinkPath{{Nodes: path}}
 	}
 	return paths
 }

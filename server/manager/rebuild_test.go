@@ -159,3 +159,40 @@ func rest(t *testing.T, name string, parts map[string]model.NodeNetwork) int {
 	}
 	return 1
 }
+
+// A path is taken over where all that is told of it agrees; one node cannot lead links over itself.
+func TestRelayedPaths(t *testing.T) {
+	links := []model.Link{{Name: "a--b", Ends: [2]model.End{{Element: "a"}, {Element: "b"}}}}
+	placed := map[string]string{"a": "n1", "b": "n4"}
+	relay := func(left, right string) model.NodeNetwork {
+		return model.NodeNetwork{Relays: []model.Relay{{Link: "a--b", Nodes: [2]string{left, right}}}}
+	}
+	for _, c := range []struct {
+		name string
+		told map[string]model.NodeNetwork
+		want []string
+	}{
+		{"whole", map[string]model.NodeNetwork{"n2": relay("n1", "n3"), "n3": relay("n2", "n4")},
+			[]string{"n1", "n2", "n3", "n4"}},
+		{"told the other way round", map[string]model.NodeNetwork{"n2": relay("n3", "n1"), "n3": relay("n4", "n2")},
+			[]string{"n1", "n2", "n3", "n4"}},
+		{"one has not told", map[string]model.NodeNetwork{"n2": relay("n1", "n3")}, nil},
+		{"one that nobody else knows, at the end",
+			map[string]model.NodeNetwork{"n2": relay("n1", "n4"), "n9": relay("n2", "n4")}, nil},
+		{"one that nobody else knows, beside the first",
+			map[string]model.NodeNetwork{"n2": relay("n1", "n4"), "n9": relay("n1", "n4")}, nil},
+		{"in a circle", map[string]model.NodeNetwork{"n2": relay("n1", "n3"), "n3": relay("n2", "n2"),
+			"n5": relay("n3", "n4")}, nil},
+		{"nothing is told", nil, nil},
+	} {
+		for range 20 { // whatever order the nodes come in
+			var got []string
+			if paths := relayedPaths(links, placed, c.told)["a--b"]; len(paths) == 1 {
+				got = paths[0].Nodes
+			}
+			if !slices.Equal(got, c.want) {
+				t.Fatalf("%s: the path is %v, want %v", c.name, got, c.want)
+			}
+		}
+	}
+}
