@@ -196,8 +196,12 @@ type nodeState struct {
 
 // newEmbedder numbers elements and nodes: placing looks at each pair of them many times, and names are slow to compare.
 func newEmbedder(sub model.Substrate, used Usage, net model.Resolved) *embedder {
+	return newGraph(sub).embedder(sub, used, net)
+}
+
+func (g *graph) embedder(sub model.Substrate, used Usage, net model.Resolved) *embedder {
 	n := len(net.Elements)
-	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
+	e := &embedder{sub: g, net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
 		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), may: make([][]bool, n),
 		parent: make([]int32, n),
 		at:     make([]int32, n), overhead: overhead(sub)}

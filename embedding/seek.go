@@ -64,30 +64,16 @@ func (q *query) keeps() bool {
 // question puts the embedding's question by numbers.
 func (e *embedder) question(current model.Placement) *query {
 	e.sub.reset()
-	p := &query{Problem: search.Problem{Groups: []search.Group{{Alone: e.net.Placing.Distinct, Most: e.mostInLocation(),
-		Pack: e.net.Placing.Policy == model.Pack}}}}
-	regions := map[string]int32{"": -1}
-	fair := e.fairLoads()
+	p := &query{Problem: search.Problem{Groups: []search.Group{e.group()}}}
+	regions, fair := regionsOf(e.sub.nodes), e.fairLoads()
 	for n := range e.nodes {
 		node := &e.nodes[n]
-		if _, ok := regions[node.Location]; !ok {
-			regions[node.Location] = int32(len(regions) - 1)
-		}
 		p.Nodes = append(p.Nodes, search.Node{CPU: int64(minus(node.CPU, node.base.CPU)),
 			Memory: int64(minus(node.Memory, node.base.Memory)), Load: int64(node.base.Weight), Fair: fair[n],
-			Region: regions[node.Location]})
+			Region: regions[n]})
 	}
-	numbers := map[[2]int32]int32{}
-	for a := range e.sub.neighbour {
-		for _, b := range e.sub.neighbour[a] {
-			if b < int32(a) {
-				continue
-			}
-			w := int32(len(p.Wires))
-			numbers[[2]int32{int32(a), b}], numbers[[2]int32{b, int32(a)}] = w, w
-			p.Wires = append(p.Wires, e.sub.wire(int32(a), b))
-		}
-	}
+	var numbers map[[2]int32]int32
+	p.Wires, numbers = e.sub.wires()
 	for i := range e.net.Elements {
 		el := &e.net.Elements[i]
 		may := e.may[i]
@@ -117,6 +103,41 @@ func (e *embedder) question(current model.Placement) *query {
 		p.Links = append(p.Links, asked)
 	}
 	return p
+}
+
+// group is how the network's elements are to be placed together.
+func (e *embedder) group() search.Group {
+	return search.Group{Alone: e.net.Placing.Distinct, Most: e.mostInLocation(),
+		Pack: e.net.Placing.Policy == model.Pack}
+}
+
+// regionsOf are the nodes' locations by number; -1: none.
+func regionsOf(nodes []model.SubstrateNode) []int32 {
+	known := map[string]int32{"": -1}
+	regions := make([]int32, len(nodes))
+	for n := range nodes {
+		if _, ok := known[nodes[n].Location]; !ok {
+			known[nodes[n].Location] = int32(len(known) - 1)
+		}
+		regions[n] = known[nodes[n].Location]
+	}
+	return regions
+}
+
+// wires are what joins neighbours, and their numbers by the ends.
+func (g *graph) wires() (wires []search.Wire, numbers map[[2]int32]int32) {
+	numbers = map[[2]int32]int32{}
+	for a := range g.neighbour {
+		for _, b := range g.neighbour[a] {
+			if b < int32(a) {
+				continue
+			}
+			w := int32(len(wires))
+			numbers[[2]int32{int32(a), b}], numbers[[2]int32{b, int32(a)}] = w, w
+			wires = append(wires, g.wire(int32(a), b))
+		}
+	}
+	return wires, numbers
 }
 
 // wire is what joins two neighbours.
@@ -159,11 +180,16 @@ func (e *embedder) fairLoads() []int64 {
 		all += int64(max(e.net.Elements[i].CPU, DefaultWeight))
 	}
 	for n := range e.nodes {
-		share := all / int64(len(e.nodes))
-		if cpu > 0 {
-			share = int64(float64(all) * (float64(e.nodes[n].CPU) / float64(cpu)))
-		}
-		fair[n] = max(share+share/4, int64(DefaultWeight))
+		fair[n] = fairLoad(all, cpu, e.nodes[n].CPU, len(e.nodes))
 	}
 	return fair
+}
+
+// fairLoad is a node's share of the load of all, by its part of their processors, and a little more.
+func fairLoad(all, cpu int64, own model.CPU, nodes int) int64 {
+	share := all / int64(nodes)
+	if cpu > 0 {
+		share = int64(float64(all) * (float64(own) / float64(cpu)))
+	}
+	return max(share+share/4, int64(DefaultWeight))
 }

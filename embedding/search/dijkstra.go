@@ -38,6 +38,9 @@ func (s *state) search(from, to int32, room int64) {
 		if n == to {
 			return
 		}
+		if n == s.closed && n != from {
+			continue // ways may end there, and do not lead through
+		}
 		s.steps -= len(s.arcs[n])
 		at := d.far[n]
 		for _, a := range s.arcs[n] {

@@ -67,6 +67,7 @@ type Element struct {
 	Group             int32
 	At                int32  // the node that it must be on; -1: none
 	May               []bool // nodes that it may be on; nil: all
+	Pinned            bool   // it does not move; for plans
 }
 
 // Link joins two elements.

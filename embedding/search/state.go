@@ -37,6 +37,8 @@ type state struct {
 	depth int
 	stuck Stuck
 
+	closed int32 // a node that no way leads through; -1: none
+
 	dijkstra
 	price []int64 // of places, node → what an element's links would cost there
 }
@@ -59,7 +61,7 @@ type wire struct {
 }
 
 func newState(p *Problem) *state {
-	s := &state{p: p, steps: Steps(p), at: make([]int32, len(p.Elements)), ways: make([][]int32, len(p.Links)),
+	s := &state{p: p, steps: Steps(p), closed: -1, at: make([]int32, len(p.Elements)), ways: make([][]int32, len(p.Links)),
 		weight: make([]int64, len(p.Links)), ends: make([][]end, len(p.Elements)),
 		arcs: make([][]arc, len(p.Nodes)), wires: make([]wire, len(p.Wires)),
 		prices: make([]int64, len(p.Wires)), rooms: make([]int64, len(p.Wires)), cpu: make([]int64, len(p.Nodes)),
