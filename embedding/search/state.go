@@ -61,8 +61,8 @@ type wire struct {
 }
 
 func newState(p *Problem) *state {
-	s := &state{p: p, steps: Steps(p), closed: -1, at: make([]int32, len(p.Elements)), ways: make([][]int32, len(p.Links)),
-		weight: make([]int64, len(p.Links)), ends: make([][]end, len(p.Elements)),
+	s := &state{p: p, steps: Steps(p), closed: -1, at: make([]int32, len(p.Elements)),
+		ways: make([][]int32, len(p.Links)), weight: make([]int64, len(p.Links)), ends: make([][]end, len(p.Elements)),
 		arcs: make([][]arc, len(p.Nodes)), wires: make([]wire, len(p.Wires)),
 		prices: make([]int64, len(p.Wires)), rooms: make([]int64, len(p.Wires)), cpu: make([]int64, len(p.Nodes)),
 		memory: make([]int64, len(p.Nodes)), load: make([]int64, len(p.Nodes)),
