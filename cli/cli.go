@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -117,10 +119,7 @@ const (
 
 // AddInstanceFlag gives the root its --instance flag.
 func (c *CLI) AddInstanceFlag(root *cobra.Command) {
-	name := c.Getenv(instance.Variable)
-	if name == "" {
-		name = instance.DefaultName
-	}
+	name := cmp.Or(c.Getenv(instance.Variable), instance.DefaultName)
 	root.PersistentFlags().StringVarP(&c.Instance, "instance", "I", name,
 		"the instance to speak to ("+instance.Variable+" sets the default)")
 	// The default that is shown must not depend on the environment of the person who generates the documentation.
@@ -129,10 +128,7 @@ func (c *CLI) AddInstanceFlag(root *cobra.Command) {
 
 // AddNameAlias makes --name another way to say --instance, for the commands that start and stop an instance.
 func (c *CLI) AddNameAlias(cmd *cobra.Command) {
-	name := c.Getenv(instance.Variable)
-	if name == "" {
-		name = instance.DefaultName
-	}
+	name := cmp.Or(c.Getenv(instance.Variable), instance.DefaultName)
 	cmd.Flags().StringVar(&c.Instance, "name", name, "the instance's name (the same as --instance)")
 	cmd.Flags().Lookup("name").DefValue = instance.DefaultName
 	cmd.GroupID = groupPlatform
@@ -185,12 +181,9 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 
 // isCobraUsage tells whether cobra itself complains about the command line. cobra has no error types for that.
 func isCobraUsage(err error) bool {
-	for _, s := range []string{"unknown command ", "if any flags in the group ", "required flag"} {
-		if strings.HasPrefix(err.Error(), s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"unknown command ", "if any flags in the group ", "required flag"}, func(s string) bool {
+		return strings.HasPrefix(err.Error(), s)
+	})
 }
 
 // message is an error as users see it: what was being done, what is wrong, what would be right.

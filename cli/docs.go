@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -66,10 +67,7 @@ func anchor(cmd *cobra.Command) string {
 
 func writeCommand(b *bytes.Buffer, cmd *cobra.Command) {
 	fmt.Fprintf(b, "## %s\n\n", cmd.CommandPath())
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
+	text := cmp.Or(cmd.Long, cmd.Short+".")
 	b.WriteString(strings.TrimSpace(text) + "\n\n")
 	fmt.Fprintf(b, "```\n%s\n```\n\n", cmd.UseLine())
 	if len(cmd.Aliases) > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,9 +296,6 @@ func fileError(path string, err error) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.y*ml"))
-	hint := didYouMean(path, files)
-	if hint == "" {
-		hint = "; `polyplane example` lists files to begin with"
-	}
+	hint := cmp.Or(didYouMean(path, files), "; `polyplane example` lists files to begin with")
 	return fmt.Errorf("there is no file %s%s", path, hint)
 }

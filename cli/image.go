@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,14 +136,8 @@ func (c *CLI) imageList() *cobra.Command {
 					names = []string{"(files)"}
 				}
 				for _, name := range names {
-					owner := i.Owner
-					if owner == "" {
-						owner = "everybody"
-					}
-					used := model.FewNames(4, i.UsedBy)
-					if used == "" {
-						used = "-"
-					}
+					owner := cmp.Or(i.Owner, "everybody")
+					used := cmp.Or(model.FewNames(4, i.UsedBy), "-")
 					fmt.Fprintf(c.Out, columns, name, image.Digest(i.ID).Short(),
 						byteCount(uint64(i.Size)), byteCount(uint64(i.Unpacked)), owner, used)
 				}

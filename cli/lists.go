@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -298,10 +299,7 @@ func freeDisk(n model.NodeStatus) string {
 }
 
 func linkMTU(l model.Link) int {
-	if l.MTU == 0 {
-		return model.DefaultMTU
-	}
-	return l.MTU
+	return cmp.Or(l.MTU, model.DefaultMTU)
 }
 
 func end(e model.End) string { return e.Element + ":" + e.Interface }

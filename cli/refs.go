@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -159,12 +160,7 @@ func (r *refs) has(of ref) bool {
 		return false
 	}
 	all, err := objects(r.ctx, r.cl, of.network)
-	for _, name := range all {
-		if err == nil && name == of.element {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(name string) bool { return err == nil && name == of.element })
 }
 
 // below is an element, with its network's owner or without.

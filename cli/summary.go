@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -259,9 +260,7 @@ func (s *summary) tcp(l *layers.TCP) {
 			flags += f.name
 		}
 	}
-	if flags == "" {
-		flags = "none"
-	}
+	flags = cmp.Or(flags, "none")
 	s.say("%s > %s: flags [%s], seq %d", hostPort(s.src, uint16(l.SrcPort)),
 		hostPort(s.dst, uint16(l.DstPort)), flags, l.Seq)
 	if l.ACK {

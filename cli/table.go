@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -167,9 +168,7 @@ func say(w io.Writer, format string, a ...any) { fmt.Fprint(w, printable(fmt.Spr
 func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty string) {
 	b.WriteString(indent)
 	for i, c := range row {
-		if c.text == "" {
-			c.text = empty
-		}
+		c.text = cmp.Or(c.text, empty)
 		padding := t.widths[i] - utf8.RuneCountInString(c.text)
 		if strings.HasPrefix(t.head[i], ">") {
 			writeSpaces(b, padding)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -402,9 +403,7 @@ func (p *trafficPlan) checkSearch() error {
 	if p.mode != modeSearch {
 		return nil
 	}
-	if p.search == "" {
-		p.search = "mlr"
-	}
+	p.search = cmp.Or(p.search, "mlr")
 	if p.search != "mlr" && p.search != "rfc2544" {
 		return fmt.Errorf("--search %q: mlr or rfc2544 is expected", p.search)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -81,9 +82,7 @@ func cores(v model.CPU) string {
 }
 
 func usedOf(used, total string) string {
-	if used == "" {
-		used = "0"
-	}
+	used = cmp.Or(used, "0")
 	if total == "" {
 		return used
 	}

@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ func (t *tree) enter(dir string, create bool) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	if real == "" {
-		real = "."
-	}
+	real = cmp.Or(real, ".")
 	open, err := t.root.OpenRoot(real)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,7 @@
 package model
 
+import "cmp"
+
 // Mirror makes an edge's end get copies of the frames that pass a link of the same network, in both directions. The
 // end is an interface without addresses. What is sent from it goes nowhere.
 type Mirror struct {
@@ -14,10 +16,7 @@ const DefaultMirrorBandwidth = Bandwidth(100e6)
 
 // Limit is the mirror's bandwidth, stated or not.
 func (m Mirror) Limit() Bandwidth {
-	if m.Bandwidth == 0 {
-		return DefaultMirrorBandwidth
-	}
-	return m.Bandwidth
+	return cmp.Or(m.Bandwidth, DefaultMirrorBandwidth)
 }
 
 // Copy is where copies of what passes an interface's link go.

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/polyplane/polyplane/model"
@@ -94,9 +95,7 @@ func withVLANs(net *model.Network, index map[string]int, known map[model.End]str
 }
 
 func fillDefaults(e *model.Element) {
-	if e.Control == "" {
-		e.Control = model.ControlNetns
-	}
+	e.Control = cmp.Or(e.Control, model.ControlNetns)
 	if e.Forwarding == "" {
 		e.Forwarding = DefaultForwarding(e.Kind)
 	}

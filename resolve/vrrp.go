@@ -207,9 +207,7 @@ func (r *resolver) virtuals(s *segment) (n int) {
 // virtualOf is the segment's first virtual router; nil where there is none.
 func (r *resolver) virtualOf(s *segment) (first *model.VRRP) {
 	r.virtualsOf(s, func(v *model.VRRP) {
-		if first == nil {
-			first = v
-		}
+		first = cmp.Or(first, v)
 	})
 	return first
 }

@@ -1,6 +1,7 @@
 package software
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -218,10 +219,7 @@ func checkIntents(el model.ResolvedElement) error {
 }
 
 func area(o *model.OSPF) string {
-	if o.Area == "" {
-		return "0.0.0.0"
-	}
-	return o.Area
+	return cmp.Or(o.Area, "0.0.0.0")
 }
 
 // writer builds a configuration line by line.

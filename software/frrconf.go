@@ -1,6 +1,7 @@
 package software
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -305,10 +306,7 @@ func frrISIS(w *writer, el model.ResolvedElement) error {
 
 // isisNET is the network entity title: the area, the router ID's twelve decimal digits as system ID, selector 00.
 func isisNET(i *model.ISIS, id netip.Addr) string {
-	a := i.Area
-	if a == "" {
-		a = "49.0001"
-	}
+	a := cmp.Or(i.Area, "49.0001")
 	return a + "." + isisSystem(id) + ".00"
 }
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -333,9 +334,7 @@ func (b *builder) addLinks() {
 				Unannounced: v.Internet.Announce != nil && !*v.Internet.Announce}
 		}
 		e.End.Element, e.End.Interface = cutEnd(v.End)
-		if e.End.Interface == "" {
-			e.End.Interface = item.Name
-		}
+		e.End.Interface = cmp.Or(e.End.Interface, item.Name)
 		b.net.Edges = append(b.net.Edges, e)
 		b.edges = append(b.edges, place{item.Key, item.Node, item.Said})
 	}

@@ -2,6 +2,7 @@
 package clab
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"slices"
@@ -118,10 +119,7 @@ func (r *reader) link(item *lab.Node) any {
 		endpoints = item.Get("endpoint")
 	}
 	if kind != "" && kind != "veth" || endpoints == nil || len(endpoints.Items) != 2 {
-		what := kind
-		if what == "" {
-			what = "without two endpoints"
-		}
+		what := cmp.Or(kind, "without two endpoints")
 		hint := ""
 		if slices.Contains([]string{"host", "mgmt-net", "macvlan", "vxlan", "vxlan-stitch"}, kind) {
 			hint = ": what is outside of the network is reached by edges (docs/edges.md)"

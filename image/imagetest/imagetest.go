@@ -4,6 +4,7 @@ package imagetest
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,12 +39,8 @@ func Layer(t testing.TB, files ...File) []byte {
 	for _, f := range files {
 		h := &tar.Header{Name: f.Name, Linkname: f.Link, Typeflag: f.Kind, Mode: f.Mode, Uid: f.UID, Gid: f.GID,
 			PAXRecords: f.PAX}
-		if h.Typeflag == 0 {
-			h.Typeflag = tar.TypeReg
-		}
-		if h.Mode == 0 {
-			h.Mode = 0o755
-		}
+		h.Typeflag = cmp.Or(h.Typeflag, tar.TypeReg)
+		h.Mode = cmp.Or(h.Mode, 0o755)
 		if h.Typeflag == tar.TypeReg {
 			h.Size = int64(len(f.Content))
 		}

@@ -4,6 +4,7 @@
 package frame
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -124,10 +125,7 @@ func (h Headers) Template() []byte {
 	b := make([]byte, h.Kind.HeaderSize())
 	copy(b[0:], h.DestMAC)
 	copy(b[6:], h.SourceMAC)
-	ttl := h.TTL
-	if ttl == 0 {
-		ttl = 64
-	}
+	ttl := cmp.Or(h.TTL, 64)
 	switch h.Kind {
 	case IPv4:
 		binary.BigEndian.PutUint16(b[12:], 0x0800)
@@ -142,10 +140,7 @@ func (h Headers) Template() []byte {
 		copy(ip[8:24], h.Source.AsSlice())
 		binary.BigEndian.PutUint16(ip[42:], DestinationPort)
 	default:
-		t := h.EtherType
-		if t == 0 {
-			t = 0x88b5
-		}
+		t := cmp.Or(h.EtherType, 0x88b5)
 		binary.BigEndian.PutUint16(b[12:], t)
 	}
 	return b

@@ -3,6 +3,7 @@
 package netdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -36,9 +37,7 @@ func (r Ref) String() string {
 // In runs f on a thread that is in the namespace; the thread ends afterwards, so nothing else ever runs there by
 // mistake. An empty path means the caller's process's own namespace.
 func In(namespace string, f func() error) error {
-	if namespace == "" {
-		namespace = "/proc/self/ns/net"
-	}
+	namespace = cmp.Or(namespace, "/proc/self/ns/net")
 	h, err := netns.GetFromPath(namespace)
 	if err != nil {
 		return fmt.Errorf("open network namespace %s: %w", namespace, err)

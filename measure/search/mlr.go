@@ -54,9 +54,7 @@ func MultipleLossRatio(ctx context.Context, d Device, o MLROptions) (MLRResult, 
 			return MLRResult{}, fmt.Errorf("throughput search: %w", err)
 		}
 	}
-	if o.Limit == 0 {
-		o.Limit = 20 * time.Minute
-	}
+	o.Limit = cmp.Or(o.Limit, 20*time.Minute)
 	s := &searcher{ctx: ctx, device: d, o: o, at: map[float64][]Trial{}}
 	if err := s.overload(); err != nil {
 		return s.result(), err

@@ -3,6 +3,7 @@
 package selftest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,15 +123,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 }
 
 func (o Options) orDefault() Options {
-	if o.Duration == 0 {
-		o.Duration = time.Second
-	}
-	if o.Repeat == 0 {
-		o.Repeat = 3
-	}
-	if o.Rounds == 0 {
-		o.Rounds = 3*o.Repeat - 1
-	}
+	o.Duration = cmp.Or(o.Duration, time.Second)
+	o.Repeat = cmp.Or(o.Repeat, 3)
+	o.Rounds = cmp.Or(o.Rounds, 3*o.Repeat-1)
 	if len(o.Sizes) == 0 {
 		o.Sizes = []frame.Sizes{frame.Fixed(64), frame.Fixed(512), frame.Fixed(1518), frame.IMIX()}
 	}

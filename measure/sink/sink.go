@@ -4,6 +4,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -73,18 +74,10 @@ type drops struct{ device, sender netdev.Drops }
 
 // Open loads the program and attaches it, in the driver, to the device.
 func Open(o Options) (*Sink, error) {
-	if o.TimeEvery == 0 {
-		o.TimeEvery = 1
-	}
-	if o.CheckEvery == 0 {
-		o.CheckEvery = 1
-	}
-	if o.Window == 0 {
-		o.Window = 1 << 16
-	}
-	if o.EtherType == 0 {
-		o.EtherType = 0x88b5
-	}
+	o.TimeEvery = cmp.Or(o.TimeEvery, 1)
+	o.CheckEvery = cmp.Or(o.CheckEvery, 1)
+	o.Window = cmp.Or(o.Window, 1<<16)
+	o.EtherType = cmp.Or(o.EtherType, 0x88b5)
 	switch {
 	case o.Streams < 1 || o.Streams > MaxStreams:
 		return nil, fmt.Errorf("sink: %d streams; 1 to %d are possible", o.Streams, MaxStreams)

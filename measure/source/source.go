@@ -4,11 +4,13 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/measure/frame"
@@ -112,10 +114,7 @@ func (s Stream) validate(d time.Duration) error {
 }
 
 func (s Stream) firstPort() uint16 {
-	if s.SourcePort == 0 {
-		return 1024
-	}
-	return s.SourcePort
+	return cmp.Or(s.SourcePort, 1024)
 }
 
 func (s Stream) ports() int { return max(s.SourcePorts, 1) }
@@ -131,12 +130,7 @@ func (s Stream) Flows() (f frame.Flows, ok bool) {
 }
 
 func (o Options) paced() bool {
-	for _, s := range o.Streams {
-		if s.Rate == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(o.Streams, func(s Stream) bool { return s.Rate == 0 })
 }
 
 // StreamReport is what a stream sent.

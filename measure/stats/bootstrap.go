@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,15 +29,9 @@ type BootstrapOptions struct {
 }
 
 func (o BootstrapOptions) orDefault() BootstrapOptions {
-	if o.Level == 0 {
-		o.Level = 0.95
-	}
-	if o.Resamples == 0 {
-		o.Resamples = 4000
-	}
-	if o.Method == "" {
-		o.Method = Percentile
-	}
+	o.Level = cmp.Or(o.Level, 0.95)
+	o.Resamples = cmp.Or(o.Resamples, 4000)
+	o.Method = cmp.Or(o.Method, Percentile)
 	return o
 }
 

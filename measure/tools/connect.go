@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ func RunConnect(ctx context.Context, o ConnectOptions) (Connect, error) {
 	if o.Address.Port() == 0 {
 		o.Address = netip.AddrPortFrom(o.Address.Addr(), 8080)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Second
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Second)
 	if !(o.Rate > 0) || o.Duration <= 0 {
 		return Connect{}, fmt.Errorf("connections to %v: %v a second for %v; both must be above 0",
 			o.Address, o.Rate, o.Duration)

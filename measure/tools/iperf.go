@@ -4,6 +4,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,9 +142,7 @@ func ParseIperfUDP(b []byte) (UDP, error) {
 
 // RunTCP runs one iperf3 test: a server that ends after it, and a client.
 func RunTCP(ctx context.Context, o TCPOptions) (TCP, error) {
-	if o.Port == 0 {
-		o.Port = 5201
-	}
+	o.Port = cmp.Or(o.Port, 5201)
 	if o.Duration < time.Second {
 		return TCP{}, fmt.Errorf("TCP test: a duration of %v; iperf3 counts whole seconds, from 1", o.Duration)
 	}

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -40,12 +41,8 @@ func RunPing(ctx context.Context, o PingOptions) (Ping, error) {
 	if o.Count < 1 || !o.Address.IsValid() {
 		return Ping{}, fmt.Errorf("ping %v: %d echoes; an address and at least one are needed", o.Address, o.Count)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Second
-	}
-	if o.Size == 0 {
-		o.Size = 56
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Second)
+	o.Size = cmp.Or(o.Size, 56)
 	var p Ping
 	err := netdev.In(o.Namespace, func() error {
 		runtime.LockOSThread()

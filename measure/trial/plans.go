@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/measure/search"
@@ -175,10 +176,5 @@ func (c *Comparison) enough(p Plan, systems []System) bool {
 	if p.Stop == nil {
 		return false
 	}
-	for _, s := range systems {
-		if !p.Stop.Enough(c.Samples[s.Name]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(systems, func(s System) bool { return !p.Stop.Enough(c.Samples[s.Name]) })
 }

@@ -4,6 +4,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,7 @@ type Polled struct {
 
 // Open tells whether the loop is open, so that loss is possible and a throughput search means something.
 func (p Placement) Open() bool {
-	for _, q := range p.Polled {
-		if p.Source >= 0 && q.CPU != p.Source {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Polled, func(q Polled) bool { return p.Source >= 0 && q.CPU != p.Source })
 }
 
 // Limits are what source and sink can do on this machine without anything between them; a self-test finds them.
@@ -99,9 +95,7 @@ func Open(o Options) (*Bench, error) {
 	if len(o.Streams) == 0 {
 		return nil, errors.New("trial: no stream")
 	}
-	if o.Quiet == 0 {
-		o.Quiet = 200 * time.Millisecond
-	}
+	o.Quiet = cmp.Or(o.Quiet, 200*time.Millisecond)
 	b := &Bench{o: o}
 	var flows []frame.Flows
 	var err error

@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -186,9 +187,7 @@ func Run(ctx context.Context, c Config) error {
 	// Nearly all of the agent's memory is garbage of the last pass. Collecting it early is cheap, and gives the pages
 	// back.
 	debug.SetGCPercent(50)
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Log = cmp.Or(c.Log, slog.Default())
 	for _, dir := range []string{c.Dirs.Run, c.Dirs.Data} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("node %s: %w", c.Dirs.Node, err)

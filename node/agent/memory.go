@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,9 +162,7 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 		h := mine.told
 		h.Name, h.Elements, h.Why = name, len(mine.elements), lacks
 		h.Cut = slices.Sorted(maps.Keys(mine.cut))
-		if h.Why == "" {
-			h.Why = "the store does not know it, and has not told the node to remove it"
-		}
+		h.Why = cmp.Or(h.Why, "the store does not know it, and has not told the node to remove it")
 		held = append(held, h)
 	}
 	slices.SortFunc(held, func(x, y model.HeldNetwork) int {

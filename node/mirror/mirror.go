@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -60,9 +61,7 @@ func Open(namespace int, o Options) (*Mirror, error) {
 	if o.Limits == (Limits{}) {
 		o.Limits = DefaultLimits
 	}
-	if o.ReceiveBuffer == 0 {
-		o.ReceiveBuffer = defaultReceiveBuffer
-	}
+	o.ReceiveBuffer = cmp.Or(o.ReceiveBuffer, defaultReceiveBuffer)
 	m := &Mirror{view: NewView(o.Limits), noLooks: o.NoLooks, wake: make(chan struct{}, 1)}
 	err := linux.Inside(namespace, func() (err error) {
 		if m.monitor, err = linux.DialMonitor(o.ReceiveBuffer, groups...); err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,10 +192,7 @@ func decodeWords(err error) error {
 	var mistyped *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &mistyped):
-		where := mistyped.Field
-		if where == "" {
-			where = "the whole"
-		}
+		where := cmp.Or(mistyped.Field, "the whole")
 		return fmt.Errorf("%s: %s was expected, not %s", where, jsonName(mistyped.Type), mistyped.Value)
 	case errors.Is(err, io.EOF):
 		return errors.New("it is empty; JSON was expected")

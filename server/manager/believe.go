@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,9 +144,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	})
 	for i := range r.Events {
 		e := &r.Events[i]
-		if e.Severity == "" {
-			e.Severity = model.Info
-		}
+		e.Severity = cmp.Or(e.Severity, model.Info)
 		e.Seq, e.Message, e.Object = 0, model.Shorten(e.Message, maxToldText), model.Shorten(e.Object, 4*maxToldName)
 		if now := time.Now(); e.Time.After(now.Add(futureMost)) {
 			e.Time = now

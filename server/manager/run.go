@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,9 +98,7 @@ func Run(ctx context.Context, config Config) error {
 func openStore(ctx context.Context, config Config) (*store.Store, error) {
 	if config.External != nil {
 		o := *config.External
-		if o.Prefix == "" {
-			o.Prefix = store.DefaultPrefix + config.Dirs.Name + "/"
-		}
+		o.Prefix = cmp.Or(o.Prefix, store.DefaultPrefix+config.Dirs.Name+"/")
 		o.Aside = config.Dirs.Aside()
 		return store.OpenExternal(ctx, o)
 	}

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -126,9 +127,7 @@ func (k *known) networkStatus(n *network) model.NetworkStatus {
 		case is.Phase == model.PhaseFailed && is.AtWork: // as it was before
 		case is.Phase == model.PhaseFailed:
 			s.Failed++
-			if failure == "" {
-				failure = name + ": " + is.Message
-			}
+			failure = cmp.Or(failure, name+": "+is.Message)
 		case stopped && is.Phase == model.PhaseStopped:
 			s.Stopped++
 		case is.Phase == model.PhaseSuspended && r.Overrides[name].Suspended:

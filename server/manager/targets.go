@@ -272,12 +272,7 @@ func shareSubnet(mine []netip.Prefix, theirs netip.Prefix) bool {
 	if theirs.Addr().IsLinkLocalUnicast() {
 		return false
 	}
-	for _, p := range mine {
-		if p.Contains(theirs.Addr()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(mine, func(p netip.Prefix) bool { return p.Contains(theirs.Addr()) })
 }
 
 // sample draws k different numbers below n, in the order drawn; all of them when k ≥ n.

@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -179,9 +180,7 @@ func (s *Store) allOnce(ctx context.Context) (lines []backupLine, revision int64
 		if err != nil {
 			return nil, 0, err
 		}
-		if revision == 0 {
-			revision = resp.Header.Revision
-		}
+		revision = cmp.Or(revision, resp.Header.Revision)
 		for _, kv := range resp.Kvs {
 			lines = append(lines, backupLine{Key: strings.TrimPrefix(string(kv.Key), s.prefix), Value: kv.Value})
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if options.Log == "" {
 		options.Log = filepath.Clean(options.Dir) + ".log"
 	}
-	if options.Quota == 0 {
-		options.Quota = DefaultQuota
-	}
+	options.Quota = cmp.Or(options.Quota, DefaultQuota)
 	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -55,9 +56,7 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 	if err != nil {
 		return nil, err
 	}
-	if options.Prefix == "" {
-		options.Prefix = DefaultPrefix
-	}
+	options.Prefix = cmp.Or(options.Prefix, DefaultPrefix)
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: options.URLs, TLS: security, Username: options.Username, Password: options.Password,
 		// A member that hangs is left alone well within requestTimeout. etcd refuses clients that ask more often than

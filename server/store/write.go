@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -159,9 +160,7 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 	var anchor *write // the first with chunks that were written before the pointers
 	for _, w := range writes {
 		for i, chunk := range w.chunks[:len(w.chunks)-travelling] {
-			if anchor == nil {
-				anchor = w
-			}
+			anchor = cmp.Or(anchor, w)
 			if err := s.putChunk(ctx, s.chunkKey(w.name, w.id, i), chunk); err != nil {
 				s.discard(ctx, anchor, writes)
 				return 0, s.explain(what, err)

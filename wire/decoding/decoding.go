@@ -4,6 +4,7 @@ package decoding
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -272,9 +273,7 @@ func (s *shape) add(t reflect.Type) {
 			s.add(f.Type)
 		case name == "-" || !f.IsExported():
 		default:
-			if name == "" {
-				name = f.Name
-			}
+			name = cmp.Or(name, f.Name)
 			s.fields[name], s.folded[fold(name)] = f.Type, f.Type
 		}
 	}

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -290,9 +291,7 @@ func (b *builder) mapping(n ast.Node, values []*ast.MappingValueNode, depth int)
 			return b.fail(v.Key, "a key is a single word")
 		}
 		value := b.node(v.Value, depth+1)
-		if value.Line == 0 {
-			value.Line = line
-		}
+		value.Line = cmp.Or(value.Line, line)
 		if m.Has(key.Text) {
 			return b.fail(v.Key, "%q is there twice; keep one of them", key.Text)
 		}

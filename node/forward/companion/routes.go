@@ -1,6 +1,7 @@
 package companion
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -407,10 +408,7 @@ func (r *Routes) group(h *hop, after bool) {
 
 // limit is an MTU, or, where none is known, more than any packet has.
 func limit(mtu int) int {
-	if mtu == 0 {
-		return 1 << 16
-	}
-	return mtu
+	return cmp.Or(mtu, 1<<16)
 }
 
 // PortsChanged asks anew where the next hops lead.

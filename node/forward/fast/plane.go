@@ -9,6 +9,7 @@
 package fast
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -92,9 +93,7 @@ type slice struct {
 
 // New returns the plane of a node. What an earlier process left in the tables goes on being used until it is replaced.
 func New(memory Memory, log *slog.Logger) *Plane {
-	if log == nil {
-		log = slog.Default()
-	}
+	log = cmp.Or(log, slog.Default())
 	p := &Plane{memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
 		unsynced: map[model.Forwarding]bool{}}
 	p.Way = p.By(model.ForwardXDP, nil)

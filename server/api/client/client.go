@@ -3,6 +3,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -379,9 +380,7 @@ func decodeProblem(resp *http.Response) error {
 		return &Error{Status: resp.StatusCode, Detail: text}
 	}
 	e := &Error{Status: resp.StatusCode, Detail: p.Detail}
-	if e.Detail == "" {
-		e.Detail = p.Title
-	}
+	e.Detail = cmp.Or(e.Detail, p.Title)
 	for _, d := range p.Errors {
 		if d.Location != "" {
 			d.Message = d.Location + ": " + d.Message

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,12 +199,7 @@ func userOf(who string) (c *syscall.Credential, home string, ok bool) {
 }
 
 func contains(list []string, word string) bool {
-	for _, w := range list {
-		if w == word && word != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(w string) bool { return w == word && word != "" })
 }
 
 // lines are the fields of the lines of a short file.
