@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/stats"
 	"github.com/polyplane/polyplane/spec"
 )
@@ -128,11 +129,7 @@ func seconds2(a, b *float64) func(x, y time.Duration, err error) error {
 }
 
 func column[T any](rows []T, f func(T) float64) []float64 {
-	out := make([]float64, len(rows))
-	for i, r := range rows {
-		out[i] = f(r)
-	}
-	return out
+	return each.Of(rows, f)
 }
 
 func ratio(r stats.Ratio) string {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/stats"
 	"github.com/polyplane/polyplane/node/fib/internet"
 )
@@ -148,11 +149,7 @@ func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 
 // inverse turns frames a second into nanoseconds a frame.
 func inverse(rates []float64) []float64 {
-	out := make([]float64, len(rates))
-	for i, r := range rates {
-		out[i] = 1e9 / r
-	}
-	return out
+	return each.Of(rates, func(r float64) float64 { return 1e9 / r })
 }
 
 // prefixes returns the prefixes of the file that POLYPLANE_PREFIXES names, or generated ones.

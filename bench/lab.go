@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/measure/netdev"
 	"github.com/polyplane/polyplane/model"
@@ -123,10 +124,7 @@ func (l *lab) close() error {
 	}
 	errs = append(errs, l.fabric.Destroy())
 	d := l.drivers.Controls[model.ControlNetns]
-	var ids []model.ID
-	for _, j := range l.jobs {
-		ids = append(ids, j.ID)
-	}
+	ids := each.Of(l.jobs, func(j control.Job) model.ID { return j.ID })
 	errs = append(errs, d.Remove(ctx, ids, false))
 	if c, ok := d.(interface{ Close() error }); ok {
 		errs = append(errs, c.Close())

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/netdev"
 )
 
@@ -268,10 +269,7 @@ func newConnections(ctx context.Context, o options, systems []*system) (t table,
 
 // serve accepts connections and resets them.
 func serve(listening []int, turn *atomic.Int32) error {
-	polls := make([]unix.PollFd, len(listening))
-	for i, fd := range listening {
-		polls[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	}
+	polls := each.Of(listening, func(fd int) unix.PollFd { return unix.PollFd{Fd: int32(fd), Events: unix.POLLIN} })
 	for turn.Load() >= 0 {
 		if _, err := unix.Poll(polls, 100); err != nil && !errors.Is(err, unix.EINTR) {
 			return err

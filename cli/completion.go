@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/spf13/cobra"
 )
 
@@ -165,11 +166,5 @@ func (c *CLI) complete(cmd *cobra.Command, typed string, completers ...completer
 }
 
 func matching(names []string, typed string) []string {
-	var out []string
-	for _, n := range names {
-		if strings.HasPrefix(n, typed) {
-			out = append(out, n)
-		}
-	}
-	return out
+	return each.That(names, func(n string) bool { return strings.HasPrefix(n, typed) })
 }

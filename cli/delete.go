@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -88,11 +89,7 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, what 
 		if err := files.called(c.refs(cmd.Context()), networks); err != nil {
 			return nil, err
 		}
-		var names []string
-		for _, n := range networks {
-			names = append(names, n.Name)
-		}
-		return names, nil
+		return each.Of(networks, func(n model.Network) string { return n.Name }), nil
 	case len(given) == 0:
 		return nil, usageError(cmd, "the networks to remove are missing: NET…, -f FILE or --all")
 	}
@@ -137,10 +134,9 @@ func (c *CLI) allToDelete(ctx context.Context, cl Client, what *deletion) ([]str
 	if count == 0 {
 		return own, nil
 	}
-	var words []string
-	for _, owner := range slices.Sorted(maps.Keys(others)) {
-		words = append(words, fmt.Sprintf("%s: %s", cmp.Or(owner, "without an owner"), fewNames(others[owner])))
-	}
+	words := each.Of(slices.Sorted(maps.Keys(others)), func(owner string) string {
+		return fmt.Sprintf("%s: %s", cmp.Or(owner, "without an owner"), fewNames(others[owner]))
+	})
 	list := strings.Join(words, "; ")
 	if !what.everybody {
 		fmt.Fprintf(c.Err, "%s not yours and stay%s (%s); --all-owners removes them as well\n",

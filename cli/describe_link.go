@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -122,10 +123,7 @@ func farEnd(i *model.ResolvedInterface) string {
 
 // virtualRouters are those of a switch's segment, or those in which a router takes part.
 func virtualRouters(e *model.ResolvedElement) string {
-	var all []string
-	for _, v := range e.VRRP {
-		all = append(all, v.String())
-	}
+	all := each.Of(e.VRRP, func(v model.VRRP) string { return v.String() })
 	for _, f := range e.Interfaces {
 		for _, v := range f.VRRP {
 			all = append(all, fmt.Sprintf("%s at %s, priority %d", v.Address, f.Name, v.Priority))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -91,10 +92,7 @@ func (c *CLI) printFIB(f model.FIB) error {
 	if err := t.write(c.Out, c.colour(), true, ""); err != nil {
 		return err
 	}
-	var tables []string
-	for _, t := range f.Tables {
-		tables = append(tables, tableText(t, f.Punted[t.Family]))
-	}
+	tables := each.Of(f.Tables, func(t model.FIBTable) string { return tableText(t, f.Punted[t.Family]) })
 	fmt.Fprintln(c.Out, strings.Join(tables, "; "))
 	if n := f.Matching - len(f.Entries); n > 0 {
 		fmt.Fprintf(c.Err, "%d more are not shown: give a PREFIX, or a larger --limit\n", n)

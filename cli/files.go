@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 	"github.com/polyplane/polyplane/spec"
@@ -177,10 +178,7 @@ func renamed(all []model.Network, names []string) ([]model.Network, error) {
 		return nil, badFile(errors.New("--name is empty: the network's new name is expected"))
 	}
 	if len(all) > 1 {
-		var have []string
-		for _, n := range all {
-			have = append(have, n.Name)
-		}
+		have := each.Of(all, func(n model.Network) string { return n.Name })
 		return nil, badFile(fmt.Errorf("--name renames one network, and there are %d in the file: %s", len(all),
 			strings.Join(have, ", ")))
 	}

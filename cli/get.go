@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -147,13 +148,7 @@ func (l *listing[T]) of(all []T, of ref) []T {
 	if l.match == nil || of.network == "" {
 		return all
 	}
-	var values []T
-	for _, v := range all {
-		if l.match(v, of) {
-			values = append(values, v)
-		}
-	}
-	return values
+	return each.That(all, func(v T) bool { return l.match(v, of) })
 }
 
 // emptyHint says that there is nothing to list. A new user also learns what to type.

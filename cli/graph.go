@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -196,10 +197,7 @@ func writeMermaid(w io.Writer, r model.Record) error {
 
 // mermaidIDs gives every element an identifier that Mermaid cannot take for one of its keywords ("end", "graph").
 func mermaidIDs(r model.Record) map[string]string {
-	names := make([]string, 0, len(r.Network.Elements))
-	for _, e := range r.Network.Elements {
-		names = append(names, e.Name)
-	}
+	names := each.Of(r.Network.Elements, func(e model.Element) string { return e.Name })
 	slices.Sort(names)
 	ids := make(map[string]string, len(names))
 	for i, n := range names {

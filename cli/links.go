@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -162,9 +163,6 @@ func (c *CLI) completeLinks(ctx context.Context, cl Client, typed string) ([]str
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := make([]string, len(links))
-	for i, l := range links {
-		names[i] = fmt.Sprintf("%s/%s", l.Network, l.Link.Name)
-	}
+	names := each.Of(links, func(l model.LinkStatus) string { return fmt.Sprintf("%s/%s", l.Network, l.Link.Name) })
 	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
 }

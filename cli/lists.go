@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -92,11 +93,7 @@ func offered(all model.Offers) string {
 func lacking(all model.Offers) string { return words(sortedKeys(all.Lacks())) }
 
 func words[T ~string](values []T) string {
-	list := make([]string, len(values))
-	for i, v := range values {
-		list[i] = oneLine(string(v))
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(each.Of(values, func(v T) string { return oneLine(string(v)) }), ", ")
 }
 
 // offersTable tells what each driver of a node makes, for which elements, and what it lacks and why.
@@ -326,11 +323,7 @@ func paths(list []model.LinkPath) string {
 	if len(list) == 0 {
 		return "local"
 	}
-	s := make([]string, len(list))
-	for i, p := range list {
-		s[i] = strings.Join(p.Nodes, "→")
-	}
-	return strings.Join(s, ", ")
+	return strings.Join(each.Of(list, func(p model.LinkPath) string { return strings.Join(p.Nodes, "→") }), ", ")
 }
 
 // linkTraffic returns the bytes that the link's first end sent, that its second end sent, and the packets dropped.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/spec"
 )
@@ -72,10 +73,7 @@ func (c *CLI) saveRunning(ctx context.Context, cl Client, record model.Record) e
 		return err
 	}
 	if notes = append(notes, more...); len(notes) > 0 {
-		problems := make([]error, len(notes))
-		for i, note := range notes {
-			problems[i] = errors.New(note)
-		}
+		problems := each.Of(notes, errors.New)
 		return &Error{Code: ExitFailed, Err: errors.Join(problems...)}
 	}
 	return nil

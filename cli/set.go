@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/plan"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -239,10 +240,7 @@ func objects(ctx context.Context, cl Client, network string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, e := range elements {
-		names = append(names, e.ID.Element)
-	}
+	names := each.Of(elements, func(e model.ElementView) string { return e.ID.Element })
 	for _, l := range links {
 		names = append(names, l.Link.Name)
 	}

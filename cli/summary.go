@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/polyplane/polyplane/each"
 )
 
 // summarize describes one packet in a line, outermost header first, in the manner of tcpdump. length is the packet's
@@ -142,11 +143,7 @@ func (s *summary) arp(l *layers.ARP) {
 func dotted(b []byte) string { return fmt.Sprintf("%d.%d.%d.%d", b[0], b[1], b[2], b[3]) }
 
 func colons(b []byte) string {
-	parts := make([]string, len(b))
-	for i, v := range b {
-		parts[i] = fmt.Sprintf("%02x", v)
-	}
-	return strings.Join(parts, ":")
+	return strings.Join(each.Of(b, func(v byte) string { return fmt.Sprintf("%02x", v) }), ":")
 }
 
 // IP protocol numbers (IANA) that no decoded layer speaks for.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -40,11 +41,7 @@ func text(s string) cell { return cell{text: s} }
 
 // texts makes a row of unpainted cells.
 func texts(fields ...string) []cell {
-	row := make([]cell, len(fields))
-	for i, f := range fields {
-		row[i] = cell{text: f}
-	}
-	return row
+	return each.Of(fields, func(f string) cell { return cell{text: f} })
 }
 
 // table is aligned columns. A heading that begins with ">" is aligned to the right (the ">" is not shown).
@@ -86,10 +83,7 @@ func (t *table) write(w io.Writer, colour, heading bool, indent string) error {
 	t.measure()
 	b := bufio.NewWriter(w)
 	if heading {
-		head := make([]cell, len(t.head))
-		for i, h := range t.head {
-			head[i] = text(strings.TrimPrefix(h, ">"))
-		}
+		head := each.Of(t.head, func(h string) cell { return text(strings.TrimPrefix(h, ">")) })
 		t.writeRow(b, head, colour, indent, "")
 	}
 	for _, row := range t.rows {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/polyplane/polyplane/each"
 	frames "github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/selftest"
 	generator "github.com/polyplane/polyplane/measure/source"
@@ -495,9 +496,8 @@ func (p *trafficPlan) checkOut() error {
 
 // title is the plan in one line.
 func (p *trafficPlan) title() string {
-	var s []string
-	for _, pair := range p.pairs {
-		s = append(s, pair.from.id().String()+" → "+pair.to.id().String())
-	}
+	s := each.Of(p.pairs, func(pair trafficPair) string {
+		return pair.from.id().String() + " → " + pair.to.id().String()
+	})
 	return string(p.mode) + ": " + strings.Join(s, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/search"
 	"github.com/polyplane/polyplane/measure/tools"
@@ -169,10 +170,7 @@ func (t *trafficRun) burstsOn(ctx context.Context, b *trial.Bench) error {
 		return err
 	}
 	t.report.Burst = &r
-	var samples []float64
-	for _, n := range r.Lengths {
-		samples = append(samples, float64(n))
-	}
+	samples := each.Of(r.Lengths, func(n uint64) float64 { return float64(n) })
 	return t.figure(t.paths[0].label(), "longest burst without loss", "frames", samples)
 }
 

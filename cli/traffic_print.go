@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/machine"
 	results "github.com/polyplane/polyplane/measure/result"
 	"github.com/polyplane/polyplane/measure/trial"
@@ -217,12 +218,7 @@ func programTimes(u machine.Usage) []machine.Program {
 	for _, p := range u.Programs {
 		most = max(most, p.Runs)
 	}
-	var out []machine.Program
-	for _, p := range u.Programs {
-		if p.Runs > 0 && p.Runs >= most/100 {
-			out = append(out, p)
-		}
-	}
+	out := each.That(u.Programs, func(p machine.Program) bool { return p.Runs > 0 && p.Runs >= most/100 })
 	slices.SortFunc(out, func(a, b machine.Program) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

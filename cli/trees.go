@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/polyplane/polyplane/archive"
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -63,10 +64,9 @@ func (c *CLI) bringTree(ctx context.Context, cl Client, f model.File, send bool)
 		return "", badFile(err)
 	}
 	defer closeAll() //nolint:errcheck // they were only read
-	given := make([]image.Given, len(files))
-	for i, is := range files {
-		given[i] = image.Given{Path: is.Path, Size: is.Size, Perm: is.Perm, Open: is.Open}
-	}
+	given := each.Of(files, func(is spec.LargeFile) image.Given {
+		return image.Given{Path: is.Path, Size: is.Size, Perm: is.Perm, Open: is.Open}
+	})
 	img, err := image.NewFiles(ctx, given)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -113,9 +114,5 @@ func shortDuration(d model.Duration) string {
 }
 
 func join[T fmt.Stringer](values []T) string {
-	s := make([]string, len(values))
-	for i, v := range values {
-		s[i] = v.String()
-	}
-	return strings.Join(s, ", ")
+	return strings.Join(each.Of(values, func(v T) string { return v.String() }), ", ")
 }

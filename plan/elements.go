@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -78,10 +79,7 @@ func (all ends) has(end model.End) bool {
 // the link is told.
 func diffInterfaces(old, new *model.Element, wasJoined, isJoined ends, emit func(Change)) {
 	object := func(i model.Interface) string { return new.Name + ":" + i.Name }
-	before := make(map[string]model.Interface, len(old.Interfaces))
-	for _, o := range old.Interfaces {
-		before[o.Name] = o
-	}
+	before := each.By(old.Interfaces, func(o model.Interface) string { return o.Name })
 	after := make(map[string]bool, len(new.Interfaces))
 	for _, n := range new.Interfaces {
 		after[n.Name] = true

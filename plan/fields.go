@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -232,10 +233,7 @@ func text(v reflect.Value) string {
 	case v.Kind() == reflect.Slice || v.Kind() == reflect.Array:
 		return strings.Join(entries(v), " ")
 	case v.Kind() == reflect.Map: // of something new, what there is by name
-		var names []string
-		for _, k := range v.MapKeys() {
-			names = append(names, k.String())
-		}
+		names := each.Of(v.MapKeys(), func(k reflect.Value) string { return k.String() })
 		slices.Sort(names)
 		return strings.Join(names, " ")
 	}

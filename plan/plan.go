@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -152,10 +153,7 @@ var edgeRules = rules[model.Edge]{
 
 // diffNamed compares objects by name.
 func diffNamed[T any](old, new []T, r rules[T], emit func(Change)) {
-	before := make(map[string]T, len(old))
-	for _, o := range old {
-		before[r.name(o)] = o
-	}
+	before := each.By(old, r.name)
 	after := make(map[string]bool, len(new))
 	create := func(n T) {
 		emit(Change{Action: Create, Kind: r.kind, Object: r.name(n), Details: set(n), Effect: inPlace})
@@ -276,10 +274,7 @@ func (c Change) lines() []string {
 		}
 		return out
 	case Create:
-		var set []string
-		for _, d := range c.Details {
-			set = append(set, d.Field+" "+d.New)
-		}
+		set := each.Of(c.Details, func(d Detail) string { return d.Field + " " + d.New })
 		line := c.Kind + " " + c.Object
 		if len(set) > 0 {
 			line += ": " + strings.Join(set, ", ")

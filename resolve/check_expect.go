@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -116,10 +117,7 @@ func (ps *problems) checkTreeExpectation(x *model.Expectation, l *layout, report
 	}
 	e := &ps.net.Elements[i]
 	if !slices.ContainsFunc(e.Interfaces, func(f model.Interface) bool { return f.Name == x.Interface }) {
-		names := make([]string, len(e.Interfaces))
-		for k, f := range e.Interfaces {
-			names[k] = f.Name
-		}
+		names := each.Of(e.Interfaces, func(f model.Interface) string { return f.Name })
 		report("%s has no port %s; there is %s", x.From, x.Interface, cmp.Or(model.Either(names), "none"))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -61,12 +62,11 @@ func unresolved(net model.Network) model.Resolved {
 	out := model.Resolved{Name: net.Name, Slice: net.Slice, Placing: net.Placing, Attack: net.Attack, Links: net.Links,
 		Elements: make([]model.ResolvedElement, len(net.Elements)), Edges: make([]model.ResolvedEdge, len(net.Edges))}
 	for i := range net.Elements {
-		interfaces := make([]model.ResolvedInterface, len(net.Elements[i].Interfaces))
-		for k, f := range net.Elements[i].Interfaces {
-			interfaces[k] = model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses,
+		interfaces := each.Of(net.Elements[i].Interfaces, func(f model.Interface) model.ResolvedInterface {
+			return model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses,
 				OSPF: f.OSPF, OSPF6: f.OSPF6,
 				MTU: model.DefaultMTU}
-		}
+		})
 		out.Elements[i] = model.Rephased(net.Elements[i], interfaces)
 		out.Elements[i].VRRP = slices.Clone(out.Elements[i].VRRP)
 	}
@@ -305,10 +305,7 @@ func (r *resolver) segmentKey(s segment) string {
 	if s.vlan > model.DefaultVLAN {
 		behind = "/" + strconv.Itoa(s.vlan)
 	}
-	names := make([]string, len(s.switches))
-	for i, e := range s.switches {
-		names[i] = r.out.Elements[e].Name + behind
-	}
+	names := each.Of(s.switches, func(e int) string { return r.out.Elements[e].Name + behind })
 	slices.Sort(names)
 	for _, n := range names {
 		if _, ok := r.was.Segments[n]; ok {
@@ -409,14 +406,11 @@ func (r *resolver) number(n numbering) error {
 	for _, subnet := range n.subnets {
 		v6 := subnet.Addr().Is6()
 		r.virtualAddresses(s, subnet)
-		var open []member
-		for _, m := range s.members {
-			if r.numbered(m) && !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {
+		open := each.That(s.members, func(m member) bool {
+			return r.numbered(m) && !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {
 				return a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast()
-			}) {
-				open = append(open, m)
-			}
-		}
+			})
+		})
 		if len(open) == 0 && len(s.internet) == 0 {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -153,11 +154,7 @@ func (s sets[T]) join(x, y T) bool {
 
 // impliedBy are the interfaces of VLANs at a link's end: those of a router or a host.
 func (c *carriage) impliedBy(end model.End) []string {
-	names := make([]string, len(c.tagged))
-	for i, n := range c.tagged {
-		names[i] = model.VLANInterface(end.Interface, n)
-	}
-	return names
+	return each.Of(c.tagged, func(n int) string { return model.VLANInterface(end.Interface, n) })
 }
 
 // saysNothing tells whether an interface is only named.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -464,11 +465,7 @@ func birdNeighbor(a netip.Addr) string {
 }
 
 func joinPrefixes(ps []netip.Prefix) string {
-	var out []string
-	for _, p := range ps {
-		out = append(out, p.Masked().String())
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(each.Of(ps, func(p netip.Prefix) string { return p.Masked().String() }), ", ")
 }
 
 // birdRIP configures RIP and RIPng.

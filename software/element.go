@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -85,10 +86,9 @@ func routeDevice(el model.ResolvedElement, name string) (string, error) {
 
 // routes are the element's static routes with the gateways as default routes.
 func routes(el model.ResolvedElement) []model.Route {
-	var rs []model.Route
-	for _, gw := range el.Gateways {
-		rs = append(rs, model.Route{To: netip.PrefixFrom(unspecified(gw), 0), Via: []netip.Addr{gw}})
-	}
+	rs := each.Of(el.Gateways, func(gw netip.Addr) model.Route {
+		return model.Route{To: netip.PrefixFrom(unspecified(gw), 0), Via: []netip.Addr{gw}}
+	})
 	return append(rs, el.Routes...)
 }
 
@@ -183,13 +183,7 @@ func carries(el model.ResolvedElement, n model.BGPNeighbor, v4 bool) bool {
 }
 
 func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range prefixes {
-		if p.Addr().Is4() == v4 {
-			out = append(out, p)
-		}
-	}
-	return out
+	return each.That(prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == v4 })
 }
 
 // checkIntents refuses intents from which no configuration can be made.

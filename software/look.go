@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -99,12 +100,7 @@ func seen(all []string) string {
 // judgeNeighbours looks for the neighbour that is meant. All that there is with it must be as expected: it may have
 // several links with the router, or sessions of both families. What must not be must be nowhere.
 func judgeNeighbours(look *model.Look, all []neighbour) model.LookAnswer {
-	var meant []neighbour
-	for _, n := range all {
-		if isPeer(look.Peer, n) && ofFamilyOf(look, n) {
-			meant = append(meant, n)
-		}
-	}
+	meant := each.That(all, func(n neighbour) bool { return isPeer(look.Peer, n) && ofFamilyOf(look, n) })
 	so := len(meant) > 0
 	if look.Not {
 		so = true

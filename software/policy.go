@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -171,10 +172,9 @@ func birdPolicy(name string, f family) string { return fmt.Sprintf("'%s-%d'", na
 func birdRule(w *writer, bgp *model.BGP, f family, r model.BGPRule) (ends bool) {
 	var match []string
 	if r.Match.Prefixes != "" {
-		var set []string
-		for _, e := range ranges(bgp, r.Match.Prefixes, f.v4) {
-			set = append(set, fmt.Sprintf("%s{%d,%d}", e.Prefix, e.Least, e.Most))
-		}
+		set := each.Of(ranges(bgp, r.Match.Prefixes, f.v4), func(e model.PrefixRange) string {
+			return fmt.Sprintf("%s{%d,%d}", e.Prefix, e.Least, e.Most)
+		})
 		if len(set) == 0 {
 			return false // nothing of this family is in it
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -55,10 +56,9 @@ func withService(plan Plan, s *model.Service) Plan {
 	if s.Run != "" {
 		plan.Service.Again = []string{serviceProgram.Path, "again"}
 	}
-	var capabilities []string
-	for _, c := range plan.Capabilities {
-		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
-	}
+	capabilities := each.Of(plan.Capabilities, func(c string) string {
+		return "+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
+	})
 	// In an element that was started by an earlier version, which wrote its notes elsewhere, this is another command
 	// than it has. So it is started again.
 	plan.Command = append([]string{serviceProgram.Path, "run", strings.Join(plan.Daemons, ","),
@@ -78,10 +78,9 @@ func definition(s *model.Service) string {
 	w.line("stop=%s", quotedAll(s.Stop))
 	w.line("run=%s", quoted(s.Run))
 	w.line("restart=%s", quoted(string(s.RestartsOn())))
-	var variables []string
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		variables = append(variables, name+"="+s.Env[name])
-	}
+	variables := each.Of(slices.Sorted(maps.Keys(s.Env)), func(name string) string {
+		return name + "=" + s.Env[name]
+	})
 	w.line("env=%s", quotedAll(variables))
 	tcp, command := "", ""
 	if r := s.Ready; r != nil {
@@ -125,9 +124,6 @@ func hashOfContents(all map[string]model.File) string {
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func quotedAll(all []string) string {
-	words := make([]string, len(all))
-	for i, s := range all {
-		words[i] = quoted(s)
-	}
+	words := each.Of(all, quoted)
 	return "(" + strings.Join(words, " ") + ")"
 }

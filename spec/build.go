@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
@@ -193,10 +194,7 @@ func (b *builder) addShort() {
 		if lost { // the interface that it is for, or the others
 			continue
 		}
-		names := make([]string, len(e.Interfaces))
-		for k, f := range e.Interfaces {
-			names[k] = f.Name
-		}
+		names := each.Of(e.Interfaces, func(f model.Interface) string { return f.Name })
 		b.failAt(locateIn(b.elements[i], []string{"addresses"}),
 			"%s %s: addresses is for an element with one interface, and it has %d (%s); write interfaces: {NAME: "+
 				"ADDRESS}",
@@ -343,10 +341,7 @@ func (b *builder) addLinks() {
 
 // mirrors are edges in the model; they have the names of their interfaces.
 func (b *builder) mirrors() {
-	taken := map[string]bool{}
-	for _, e := range b.net.Edges {
-		taken[e.Name] = true
-	}
+	taken := each.SetOf(b.net.Edges, func(e model.Edge) string { return e.Name })
 	for _, v := range b.form.Mirrors {
 		_, ifc := cutEnd(v.To)
 		taken[ifc] = true

@@ -19,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
@@ -66,11 +67,7 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	nets := make([]model.Network, len(documents))
-	for i, d := range documents {
-		nets[i] = d.Network
-	}
-	return nets, nil
+	return each.Of(documents, func(d Document) model.Network { return d.Network }), nil
 }
 
 // Document is a network and where it stands in its file.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/convert/internal/lab"
+	"github.com/polyplane/polyplane/each"
 )
 
 // node is one of the file's, with what it has of defaults, its kind and its group.
@@ -221,11 +222,7 @@ func (r *reader) start(n *node, said *lab.Map, line int, command string) {
 }
 
 func texts(all []string) []any {
-	list := make([]any, len(all))
-	for i, s := range all {
-		list[i] = s
-	}
-	return list
+	return each.Of(all, func(s string) any { return s })
 }
 
 // files carries over what is put into the node: routing software's configuration, and other files where they can be.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/convert/internal/lab"
+	"github.com/polyplane/polyplane/each"
 )
 
 // Is tells whether a file is one of netlab's.
@@ -102,11 +103,7 @@ func entries(n *lab.Node) []*lab.Node {
 	if n.Kind == lab.List {
 		return n.Items
 	}
-	all := make([]*lab.Node, len(n.Pairs))
-	for i, p := range n.Pairs {
-		all[i] = p.Value
-	}
-	return all
+	return each.Of(n.Pairs, func(p lab.Pair) *lab.Node { return p.Value })
 }
 
 // pools are the prefixes that links without their own are numbered from.
@@ -238,10 +235,7 @@ func (r *reader) groupsOf(n *node) (all []*lab.Node) {
 	if groups == nil {
 		return nil
 	}
-	var names []string
-	for _, g := range n.data.Get("group").Strings() {
-		names = append(names, g.Text)
-	}
+	names := each.Of(n.data.Get("group").Strings(), func(g *lab.Node) string { return g.Text })
 	is := func(members []*lab.Node, name string) bool {
 		return slices.ContainsFunc(members, func(m *lab.Node) bool { return m.Text == name })
 	}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/model"
 )
@@ -103,10 +104,9 @@ func Gzip(t testing.TB, data []byte) []byte {
 // Tar is a tar of these files, in the order of their names.
 func Tar(t testing.TB, files map[string][]byte) []byte {
 	t.Helper()
-	var all []File
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		all = append(all, File{Name: name, Content: string(files[name]), Mode: 0o644})
-	}
+	all := each.Of(slices.Sorted(maps.Keys(files)), func(name string) File {
+		return File{Name: name, Content: string(files[name]), Mode: 0o644}
+	})
 	return Layer(t, all...)
 }
 

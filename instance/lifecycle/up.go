@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -218,10 +219,7 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 // removeOtherNodes removes the namespaces of nodes that the substrate no longer has.
 func (u *Up) removeOtherNodes(s settings) error {
 	d := u.Dirs
-	keep := map[string]bool{}
-	for _, n := range s.Substrate.Nodes {
-		keep[n.Name] = true
-	}
+	keep := each.SetOf(s.Substrate.Nodes, func(n model.SubstrateNode) string { return n.Name })
 	entries, err := os.ReadDir(filepath.Join(d.Run, "nodes"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
 )
@@ -127,9 +128,6 @@ func (d *Device) Set(f Faults) error {
 
 // Close detaches the device.
 func (d *Device) Close() error {
-	var errs []error
-	for _, l := range d.links {
-		errs = append(errs, l.Close())
-	}
+	errs := each.Of(d.links, func(l link.Link) error { return l.Close() })
 	return errors.Join(append(errs, d.objects.Close())...)
 }

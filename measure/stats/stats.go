@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -100,10 +101,7 @@ func quantileSorted(s []float64, p float64) float64 {
 // MAD is the median absolute deviation, scaled by 1.4826 so that it estimates the standard deviation of normal samples.
 func MAD(x []float64) float64 {
 	m := Median(x)
-	d := make([]float64, len(x))
-	for i, v := range x {
-		d[i] = math.Abs(v - m)
-	}
+	d := each.Of(x, func(v float64) float64 { return math.Abs(v - m) })
 	return 1.4826 * Median(d)
 }
 

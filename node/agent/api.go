@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/wire"
@@ -368,10 +369,7 @@ func (a *Agent) lookInside(w http.ResponseWriter, r *http.Request) error {
 		of[d] = append(of[d], i)
 	}
 	for d, which := range of {
-		looks := make([]model.Look, len(which))
-		for k, i := range which {
-			looks[k] = request.Looks[i]
-		}
+		looks := each.Of(which, func(i int) model.Look { return request.Looks[i] })
 		for k, x := range d.Look(r.Context(), looks) {
 			result.Answers[which[k]] = x
 		}

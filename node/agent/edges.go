@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/edge"
 )
@@ -32,10 +33,7 @@ func (a *Agent) applyEdges(ctx context.Context, outcomes map[model.ID]*outcome) 
 			ends[x.ID] = o
 		}
 	}
-	nodes := make([]netip.Addr, 0, len(a.desired.Peers))
-	for _, p := range a.desired.Peers {
-		nodes = append(nodes, p.Address)
-	}
+	nodes := each.Of(a.desired.Peers, func(p model.Peer) netip.Addr { return p.Address })
 	report := a.Drivers.Edges.Apply(ctx, all, nodes)
 	if ctx.Err() != nil {
 		return report.Devices, nil

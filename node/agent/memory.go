@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/polyplane/polyplane/durable"
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 )
@@ -141,10 +142,7 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 		return nil // whoever told this node what to have knew of no identities
 	}
 	own := a.ownNetworks(ctx, lacks != "" || !a.complete)
-	known := map[string]bool{}
-	for _, n := range s.Hold {
-		known[n] = true
-	}
+	known := each.Set(s.Hold)
 	for _, g := range s.Gone {
 		known[g.Name] = true
 	}

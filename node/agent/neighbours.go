@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -111,10 +112,7 @@ func (n *neighbours) take(links []model.NodeLink) bool {
 	if same && (len(links) == 0 || n.echo != nil) {
 		return false
 	}
-	was := map[string]*neighbour{}
-	for _, l := range n.links {
-		was[l.To] = l
-	}
+	was := each.By(n.links, func(l *neighbour) string { return l.To })
 	n.links = nil
 	var addresses []netip.Addr
 	for _, l := range links {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -60,10 +61,9 @@ func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc
 	// The sockets are opened first, so that entering namespaces takes nothing from the probes' time.
 	probers := make([]*prober, len(order))
 	parallel(len(order), func(k int) {
-		var flights []*flight
-		for _, i := range byElement[order[k]] {
-			flights = append(flights, &flight{probe: request.Probes[i], result: &results[i]})
-		}
+		flights := each.Of(byElement[order[k]], func(i int) *flight {
+			return &flight{probe: request.Probes[i], result: &results[i]}
+		})
 		p, err := newProber(order[k], flights, enter)
 		if err != nil {
 			for _, f := range flights {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/forward"
@@ -36,10 +37,7 @@ func (a *Agent) remove(ctx context.Context, driver control.Driver, ids []model.I
 	if err != nil {
 		return err
 	}
-	left := map[model.ID]bool{}
-	for _, f := range found {
-		left[f.ID] = true
-	}
+	left := each.SetOf(found, func(f control.Found) model.ID { return f.ID })
 	gone := false
 	for _, id := range ids {
 		if !left[id] {

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -267,11 +268,7 @@ func (d *Driver) List() ([]ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []ID
-	for _, p := range paths {
-		ids = append(ids, ID{filepath.Base(filepath.Dir(p)), filepath.Base(p)})
-	}
-	return ids, nil
+	return each.Of(paths, func(p string) ID { return ID{filepath.Base(filepath.Dir(p)), filepath.Base(p)} }), nil
 }
 
 // Remove removes edges. When the last edge goes, the outlet goes too, and the uplink's device is as it was before.
@@ -279,10 +276,7 @@ func (d *Driver) Remove(_ context.Context, ids []ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.locked(func() error {
-		var errs []error
-		for _, id := range ids {
-			errs = append(errs, d.remove(id))
-		}
+		errs := each.Of(ids, d.remove)
 		return errors.Join(append(errs, d.removeOutlet())...)
 	})
 }

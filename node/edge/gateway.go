@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -255,10 +256,7 @@ func (o *outlet) free() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	taken := map[int]bool{}
-	for _, l := range links {
-		taken[l.Attrs().Index] = true
-	}
+	taken := each.SetOf(links, func(l netlink.Link) int { return l.Attrs().Index })
 	for n := firstNumber; n <= lastNumber; n++ {
 		if !taken[n] {
 			return n, nil

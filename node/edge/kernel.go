@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -52,10 +53,7 @@ func setAddresses(h *netlink.Handle, link netlink.Link, want []netip.Prefix) (ch
 	if err != nil {
 		return false, fmt.Errorf("list the addresses of %s: %w", link.Attrs().Name, err)
 	}
-	missing := map[netip.Prefix]bool{}
-	for _, p := range want {
-		missing[p] = true
-	}
+	missing := each.Set(want)
 	for _, a := range there {
 		p := prefixOf(a.IPNet)
 		if missing[p] {

@@ -1,6 +1,7 @@
 package kerneltime
 
 import (
+	"github.com/polyplane/polyplane/each"
 	"slices"
 	"time"
 )
@@ -95,10 +96,7 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 		}
 		return key{name: d.Name}
 	}
-	before := map[key]Device{}
-	for _, d := range was.devices {
-		before[of(&d)] = d
-	}
+	before := each.By(was.devices, func(d Device) key { return of(&d) })
 	grown := func(now, then uint64) float64 {
 		if now < then {
 			then = 0

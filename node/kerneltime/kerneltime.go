@@ -131,7 +131,7 @@ func (s *Sampler) Measure(span time.Duration) (_ Work, err error) {
 func (s *Sampler) read(span time.Duration) (Work, error) {
 	share := 1 / float64(span)
 	all := Work{Taken: map[Owner]Time{}, Origins: map[uint32]float64{}}
-	err := each(s.objects.Charges, func(owner sampleOwner, charges []sampleCharge) {
+	err := entries(s.objects.Charges, func(owner sampleOwner, charges []sampleCharge) {
 		var t Time
 		for _, c := range charges {
 			t.Taken += float64(c.Taken) * share
@@ -142,7 +142,7 @@ func (s *Sampler) read(span time.Duration) (Work, error) {
 	if err != nil {
 		return all, err
 	}
-	return all, each(s.objects.Origins, func(space uint32, packets []uint64) {
+	return all, entries(s.objects.Origins, func(space uint32, packets []uint64) {
 		for _, n := range packets {
 			all.Origins[space] += float64(n) / span.Seconds()
 		}
@@ -160,15 +160,15 @@ func (s *Sampler) forget() error {
 	return s.objects.NowAt.Put(uint32(0), make([]sampleWhere, ebpf.MustPossibleCPU()))
 }
 
-// each goes through an account.
-func each[K, V any](m *ebpf.Map, f func(K, []V)) error {
+// entries goes through an account.
+func entries[K, V any](m *ebpf.Map, f func(K, []V)) error {
 	var key K
 	var values []V
-	entries := m.Iterate()
-	for entries.Next(&key, &values) {
+	iterator := m.Iterate()
+	for iterator.Next(&key, &values) {
 		f(key, values)
 	}
-	if err := entries.Err(); err != nil {
+	if err := iterator.Err(); err != nil {
 		return fmt.Errorf("read the account: %w", err)
 	}
 	return nil
@@ -176,7 +176,7 @@ func each[K, V any](m *ebpf.Map, f func(K, []V)) error {
 
 func empty[K, V any](m *ebpf.Map) error {
 	var keys []K
-	if err := each(m, func(k K, _ []V) { keys = append(keys, k) }); err != nil {
+	if err := entries(m, func(k K, _ []V) { keys = append(keys, k) }); err != nil {
 		return err
 	}
 	for _, k := range keys {

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 )
@@ -234,10 +235,7 @@ func parseLinks(s *model.Substrate, links ast.Node) error {
 	if !ok {
 		return bad(links, "links is a list, such as\nlinks:\n  - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}")
 	}
-	nodes := map[string]bool{}
-	for _, n := range s.Nodes {
-		nodes[n.Name] = true
-	}
+	nodes := each.SetOf(s.Nodes, func(n model.SubstrateNode) string { return n.Name })
 	seen := map[[2]string]bool{}
 	add := func(at ast.Node, text string, value ast.Node) error {
 		l, err := parseLink(at, text, value)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -74,11 +75,7 @@ func Simulated(n int, topology Topology, m Machine) (model.Substrate, error) {
 }
 
 func known() string {
-	names := make([]string, len(Topologies))
-	for i, t := range Topologies {
-		names[i] = string(t)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(each.Of(Topologies, func(t Topology) string { return string(t) }), ", ")
 }
 
 // Real returns the substrate whose only node is this machine itself.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -306,10 +307,7 @@ func (s *sample) sources() Value {
 	for _, p := range s.in {
 		passed.add(s, p.from, p)
 	}
-	known := map[mac]bool{}
-	for _, p := range s.ports {
-		known[p.MAC] = true
-	}
+	known := each.SetOf(s.ports, func(p Sampled) mac { return p.MAC })
 	count, distinct, by := 0, map[mac]bool{}, make([]int, len(s.ports))
 	for _, p := range s.out {
 		if !known[p.from] && !passed.passes(p.from, p, false) && p.from != (mac{}) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 )
@@ -43,10 +44,7 @@ func wrong(network, what string, reasons ...error) *Refusal {
 
 // unfit refuses a document that is wrong by itself.
 func unfit(network string, problems []model.Problem) *Refusal {
-	reasons := make([]error, len(problems))
-	for i, p := range problems {
-		reasons[i] = withoutName(network, p)
-	}
+	reasons := each.Of(problems, func(p model.Problem) error { return withoutName(network, p) })
 	return wrong(network, "is refused", reasons...)
 }
 
@@ -56,10 +54,7 @@ func unplaced(network string, err error) *Refusal {
 	if !errors.As(err, &r) {
 		return wrong(network, "is refused", err)
 	}
-	reasons := make([]error, len(r.Problems))
-	for i, p := range r.Problems {
-		reasons[i] = p
-	}
+	reasons := each.Of(r.Problems, func(p model.Problem) error { return p })
 	return wrong(network, "does not fit onto the substrate", reasons...)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -112,10 +113,7 @@ func tellAll(n *model.Names, keys []string) []string {
 	if len(keys) == 0 {
 		return keys
 	}
-	all := make([]string, len(keys))
-	for i, key := range keys {
-		all[i] = n.Call(key)
-	}
+	all := each.Of(keys, n.Call)
 	slices.Sort(all)
 	return all
 }

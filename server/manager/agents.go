@@ -57,7 +57,7 @@ func (a agents) ask(ctx context.Context, call func(ctx context.Context, node str
 	defer cancel()
 	dials, silent := a.reach()
 	var mu sync.Mutex
-	each(dials, func(name string, dial api.Dial) {
+	atOnce(dials, func(name string, dial api.Dial) {
 		agent := client.NewAgent(dial, name)
 		defer agent.Close()
 		leave, err := a.asked.enter(ctx, name)

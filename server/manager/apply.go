@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
@@ -287,10 +288,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	records := make([]model.Record, len(changes))
-	for i, c := range changes {
-		records[i] = c.record
-	}
+	records := each.Of(changes, func(c *change) model.Record { return c.record })
 	// Once begun, a write is completed, even if whoever asked goes away meanwhile.
 	revision, err := m.store.Put(context.WithoutCancel(ctx), records...)
 	if err != nil {

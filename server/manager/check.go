@@ -189,7 +189,7 @@ func owns(e *model.ResolvedElement, probed map[netip.Addr]struct{}) bool {
 // open opens the responders on all nodes at once.
 func (c *check) open(ctx context.Context) {
 	var mu sync.Mutex
-	each(c.responders, func(node string, list []model.Responder) {
+	atOnce(c.responders, func(node string, list []model.Responder) {
 		var failed []model.ResponderFailure
 		ctx, cancel := context.WithTimeout(ctx, agentPatience+time.Duration(len(list))*perProbe)
 		defer cancel()
@@ -280,7 +280,7 @@ func (c *check) probeWave(ctx context.Context, questions []*question) {
 			batches[batch{q.node, q.first}] = append(batches[batch{q.node, q.first}], q)
 		}
 	}
-	each(batches, func(b batch, list []*question) {
+	atOnce(batches, func(b batch, list []*question) {
 		request := model.ProbesRequest{Timeout: probeTimeout, Attempts: probeAttempts}
 		if b.first {
 			request.Timeout, request.Attempts = firstTryTimeout, 1
@@ -385,8 +385,8 @@ func (c *check) agent(node string, call func(*client.Client) error) error {
 	return nil
 }
 
-// each runs f for every entry, all at the same time, and returns when all have returned.
-func each[K comparable, V any](of map[K]V, f func(K, V)) {
+// atOnce runs f for every entry, all at the same time, and returns when all have returned.
+func atOnce[K comparable, V any](of map[K]V, f func(K, V)) {
 	var wg sync.WaitGroup
 	for k, v := range of {
 		wg.Go(func() { f(k, v) })

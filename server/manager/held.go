@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
@@ -37,11 +38,9 @@ func (n *node) keeps() iter.Seq[model.HeldNetwork] {
 
 // goneNetworks are the networks that a node is told to remove, by name. The caller holds the lock.
 func (k *known) goneNetworks(n *node) []model.GoneNetwork {
-	var all []model.GoneNetwork
-	for _, name := range slices.Sorted(maps.Keys(n.gone)) {
-		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name], Deleted: k.networks[name] == nil})
-	}
-	return all
+	return each.Of(slices.Sorted(maps.Keys(n.gone)), func(name string) model.GoneNetwork {
+		return model.GoneNetwork{Name: name, Now: n.gone[name], Deleted: k.networks[name] == nil}
+	})
 }
 
 // takeHeld takes over what a node says it holds. If the store knows that something of it is gone, the node is told to
@@ -246,10 +245,7 @@ func (n *node) heldProblem() string {
 
 // heldNames are the networks that the node holds.
 func (n *node) heldNames() []string {
-	var names []string
-	for _, h := range n.held {
-		names = append(names, h.Name)
-	}
+	names := each.Of(n.held, func(h model.HeldNetwork) string { return h.Name })
 	slices.Sort(names)
 	return names
 }

@@ -88,7 +88,7 @@ func (c *check) look(ctx context.Context) {
 			by[s.node] = append(by[s.node], s)
 		}
 	}
-	each(by, func(node string, list []*state) {
+	atOnce(by, func(node string, list []*state) {
 		request := model.LooksRequest{}
 		for _, s := range list {
 			request.Looks = append(request.Looks, s.look)

@@ -3,6 +3,7 @@ package manager
 import (
 	"fmt"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -47,10 +48,8 @@ func (k *known) linkEvent(node string, was, is *model.LinkMeasure) {
 // substrateLinks are the substrate's links, with what is known of them. If the agent that measured one is away, nothing
 // is known of that link.
 func (k *known) substrateLinks() []model.SubstrateLinkStatus {
-	all := make([]model.SubstrateLinkStatus, 0, len(k.substrate.Links))
-	for _, l := range k.substrate.Links {
-		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: k.nodes.measured(l.A, l.B),
-			Back: k.nodes.measured(l.B, l.A)})
-	}
-	return all
+	return each.Of(k.substrate.Links, func(l model.SubstrateLink) model.SubstrateLinkStatus {
+		return model.SubstrateLinkStatus{SubstrateLink: l, Forth: k.nodes.measured(l.A, l.B),
+			Back: k.nodes.measured(l.B, l.A)}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
@@ -78,10 +79,7 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		result.Record = old.record
 		return result, nil
 	}
-	words := make([]string, len(request.Values))
-	for i, v := range request.Values {
-		words[i] = v.Key + "=" + v.Value
-	}
+	words := each.Of(request.Values, func(v model.Assignment) string { return v.Key + "=" + v.Value })
 	change := &change{record: next, resolved: resolved, reason: "NetworkSet",
 		message: fmt.Sprintf("revision %d: %s was set: %s", next.Revision, objectName(name, request.Object),
 			strings.Join(words, " "))}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
@@ -25,10 +26,7 @@ type question struct {
 // addresses are an element's, the loopback's first: the address that stays whatever link fails. Those in VRFs are not
 // among them: nobody answers there.
 func addresses(e *model.ResolvedElement) []netip.Addr {
-	var out []netip.Addr
-	for _, p := range e.Loopback {
-		out = append(out, p.Addr())
-	}
+	out := each.Of(e.Loopback, func(p netip.Prefix) netip.Addr { return p.Addr() })
 	for _, f := range e.Interfaces {
 		for _, p := range f.Addresses {
 			if f.VRF == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 
 	"github.com/polyplane/polyplane/system/sandbox"
@@ -291,10 +292,7 @@ func (run *run) fillDisk(context.Context, *rand.Rand) (func() error, error) {
 func (run *run) otherClock(ctx context.Context, r *rand.Rand) (func() error, error) {
 	running := run.processes()
 	victims := names(running, "")
-	var pids []int
-	for _, v := range victims {
-		pids = append(pids, running[v])
-	}
+	pids := each.Of(victims, func(v string) int { return running[v] })
 	if err := kill(pids...); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 )
@@ -209,10 +210,7 @@ func (run *run) samePhases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	phases := map[model.ID]model.ElementView{}
-	for _, v := range views {
-		phases[v.ID] = v
-	}
+	phases := each.By(views, func(v model.ElementView) model.ID { return v.ID })
 	for _, n := range append(run.world.sorted(), run.steady...) {
 		for _, e := range n.elements {
 			id := model.ID{Network: n.name, Element: e.name}

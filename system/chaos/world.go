@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -145,11 +146,10 @@ func (n *network) text() string {
 
 // print is the part of a network that can be compared with a record of the manager's.
 func (n *network) print() string {
-	var lines []string
-	for _, e := range n.elements {
-		lines = append(lines, elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory,
-			e.stopped, e.suspended))
-	}
+	lines := each.Of(n.elements, func(e *element) string {
+		return elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory,
+			e.stopped, e.suspended)
+	})
 	for _, l := range n.links {
 		lines = append(lines, linkLine(l.name(), l.bandwidth))
 	}
@@ -189,11 +189,7 @@ func linkLine(name string, bandwidth int) string {
 
 // sorted are the networks in the order of their names, so that choices among them repeat.
 func (w *world) sorted() []*network {
-	var all []*network
-	for _, name := range slices.Sorted(maps.Keys(w.networks)) {
-		all = append(all, w.networks[name])
-	}
-	return all
+	return each.Of(slices.Sorted(maps.Keys(w.networks)), func(name string) *network { return w.networks[name] })
 }
 
 // newWorld is one without networks.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -168,11 +169,9 @@ func (p *Plane) List(context.Context) ([]model.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]model.ID, len(paths))
-	for i, path := range paths {
-		ids[i] = model.ID{Network: filepath.Base(filepath.Dir(path)), Element: filepath.Base(path)}
-	}
-	return ids, nil
+	return each.Of(paths, func(path string) model.ID {
+		return model.ID{Network: filepath.Base(filepath.Dir(path)), Element: filepath.Base(path)}
+	}), nil
 }
 
 // Retire removes bridges; those of switches that are gone went with them.

@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -114,11 +115,9 @@ func (h *Home) List(way model.Forwarding) ([]model.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]model.ID, len(paths))
-	for i, path := range paths {
-		ids[i] = model.ID{Network: filepath.Base(filepath.Dir(path)), Element: filepath.Base(path)}
-	}
-	return ids, nil
+	return each.Of(paths, func(path string) model.ID {
+		return model.ID{Network: filepath.Base(filepath.Dir(path)), Element: filepath.Base(path)}
+	}), nil
 }
 
 // Remove takes a router's companion away, with its devices. Nobody may use it any more.
@@ -477,11 +476,7 @@ func (c *Companion) links() (map[string]netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read its devices: %w", err)
 	}
-	all := make(map[string]netlink.Link, len(list))
-	for _, l := range list {
-		all[l.Attrs().Name] = l
-	}
-	return all, nil
+	return each.By(list, func(l netlink.Link) string { return l.Attrs().Name }), nil
 }
 
 // Lookup returns the interface by which packets to an address leave, as the companion's kernel says.

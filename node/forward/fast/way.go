@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/forward"
@@ -82,9 +83,5 @@ func (w *Way) List(context.Context) (ids []model.ID, err error) {
 func (w *Way) Retire(_ context.Context, ids []model.ID) error {
 	w.plane.mu.Lock()
 	defer w.plane.mu.Unlock()
-	var failed []error
-	for _, id := range ids {
-		failed = append(failed, w.plane.leave(id, w.name))
-	}
-	return errors.Join(failed...)
+	return errors.Join(each.Of(ids, func(id model.ID) error { return w.plane.leave(id, w.name) })...)
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
@@ -66,10 +67,7 @@ func (p *Plane) Offers(context.Context) model.Offers {
 func (p *Plane) List(ctx context.Context) ([]model.ID, error) {
 	followed, _ := p.Way.List(ctx) // from memory: it does not fail
 	found, err := p.home.List(p.way)
-	all := map[model.ID]bool{}
-	for _, id := range slices.Concat(followed, found) {
-		all[id] = true
-	}
+	all := each.Set(slices.Concat(followed, found))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.parting, func(id model.ID, _ time.Time) bool { return err == nil && !all[id] })
