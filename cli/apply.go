@@ -450,8 +450,7 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 			}
 		}
 		results, err := c.applyAll(ctx, cl, documents, options)
-		var refusal *client.Error
-		if !errors.As(err, &refusal) || refusal.Status != http.StatusConflict || left == 0 {
+		if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Status != http.StatusConflict || left == 0 {
 			return results, wrap(ctx, cl, err, ref{})
 		}
 		if planned, err = c.planAll(ctx, cl, networks, options); err != nil {

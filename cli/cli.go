@@ -165,8 +165,7 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	if code = exitCode(err); isCobraUsage(err) {
 		code = ExitUsage
 	}
-	var exit *commandExit
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*commandExit](err); ok {
 		return exit.status
 	}
 	if errors.Is(err, syscall.EPIPE) { // the reader of a pipe has gone: nobody is there to be told
@@ -194,8 +193,7 @@ func message(root, cmd *cobra.Command, err error) string {
 		return fmt.Sprintf("%s: %s\nUsage: %s", cmd.CommandPath(), text, cmd.UseLine())
 	}
 	prefix := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.Name()))
-	var usage *usage
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usage](err); ok {
 		return fmt.Sprintf("%s: %s\nUsage: %s", strings.TrimSpace(root.Name()+" "+prefix), text, cmd.UseLine())
 	}
 	if prefix == "" {

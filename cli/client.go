@@ -197,8 +197,7 @@ func wrap(ctx context.Context, cl Client, err error, object ref) error {
 	if err == nil {
 		return nil
 	}
-	var own *Error
-	if errors.As(err, &own) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
 	var down *client.NotRunningError

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/polyplane/polyplane/each"
 	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // completionPatience is how long a completion waits for the instance: pressing a key must never hang the shell.

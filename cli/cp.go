@@ -121,8 +121,7 @@ func (c *CLI) copyIn(ctx context.Context, local string, id model.ID, inside stri
 var errEnded = errors.New("tar in the element has ended")
 
 func given(err error) string {
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Path
 	}
 	return "what is sent"

@@ -119,8 +119,7 @@ func (f *fileFlags) called(r *refs, networks []model.Network) error {
 			reference = n.Owner + "/" + reference
 		}
 		is, err := r.known().Find(reference)
-		var several *model.SeveralError
-		if errors.As(err, &several) {
+		if several, ok := errors.AsType[*model.SeveralError](err); ok {
 			several.Choices = append(several.Choices, fmt.Sprintf("%s/%s, which would be new", r.user, n.Name))
 			return refused(fmt.Errorf("network %w (network: OWNER/NAME)", several))
 		}
@@ -287,8 +286,7 @@ func readBounded(ctx context.Context, open func() (io.ReadCloser, error)) ([]byt
 // fileError says which file could not be read, and names those beside it when it does not exist.
 func fileError(path string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
-		var cause *fs.PathError
-		if errors.As(err, &cause) {
+		if cause, ok := errors.AsType[*fs.PathError](err); ok {
 			err = cause.Err
 		}
 		return fmt.Errorf("read %s: %w", path, err)

@@ -30,8 +30,7 @@ func (c *CLI) versionCommand() *cobra.Command {
 			defer cancel()
 			pong, err := cl.Ping(ctx)
 			if err != nil {
-				var away *client.RemoteError
-				if errors.As(err, &away) {
+				if _, ok := errors.AsType[*client.RemoteError](err); ok {
 					fmt.Fprintf(c.Out, "%v\n", err)
 					return nil
 				}

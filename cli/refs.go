@@ -70,8 +70,7 @@ func (r *refs) network(s string) (string, error) {
 		return s, usageError(nil, "%q is not a network: NET or OWNER/NET is expected, such as lab or ann/lab", s)
 	}
 	is, err := r.known().Find(s)
-	var several *model.SeveralError
-	if errors.As(err, &several) {
+	if _, ok := errors.AsType[*model.SeveralError](err); ok {
 		return s, refused(err)
 	}
 	if err != nil {

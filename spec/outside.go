@@ -30,8 +30,7 @@ func (b *builder) placed(what, path string) (string, error) {
 	}
 	at, err := resolvePath(path)
 	if err != nil {
-		var of *fs.PathError
-		if errors.As(err, &of) { // which of the path's parts it is, is no matter
+		if of, ok := errors.AsType[*fs.PathError](err); ok { // which of the path's parts it is, is no matter
 			err = &fs.PathError{Op: "open", Path: path, Err: of.Err}
 		}
 		return "", err

@@ -316,8 +316,7 @@ func (s source) checkTokens(tokens token.Tokens) *Error {
 type mappingSize struct{ column, entries int }
 
 func (s source) syntax(err error) *Error {
-	var e yaml.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[yaml.Error](err); ok {
 		return s.syntaxAt(e.GetToken(), e.GetMessage())
 	}
 	return s.whole("it is no YAML: %v", err)

@@ -115,8 +115,7 @@ func (c *counted) Write(p []byte) (int, error) {
 
 // explain tells a registry's refusal in words.
 func explain(ref name.Reference, err error) error {
-	var refused *transport.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*transport.Error](err); ok {
 		switch refused.StatusCode {
 		case http.StatusNotFound:
 			return fmt.Errorf("%s has no image %s", ref.Context().RegistryStr(), ref)

@@ -53,8 +53,7 @@ func awaitLast() error {
 	const limit = time.Minute
 	for start := time.Now(); ; {
 		_, err := netlink.LinkByName("here")
-		var missing netlink.LinkNotFoundError
-		if errors.As(err, &missing) {
+		if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
 			return nil
 		}
 		if err != nil {

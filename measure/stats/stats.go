@@ -10,8 +10,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/polyplane/polyplane/each"
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // Levels are the confidence levels that reports carry.

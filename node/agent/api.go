@@ -74,8 +74,7 @@ func (e *httpError) Error() string { return e.detail }
 // refuse answers with a problem detail (RFC 9457).
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
-	var h *httpError
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*httpError](err); ok {
 		status = h.status
 	}
 	w.Header().Set("Content-Type", "application/problem+json")

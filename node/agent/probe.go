@@ -185,8 +185,7 @@ func (p *prober) send(attempt int) {
 
 // plain removes the words that the socket puts before an error.
 func plain(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
 	return err

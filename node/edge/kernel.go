@@ -6,9 +6,10 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/polyplane/polyplane/each"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // routeProtocol marks our routes (rtnetlink(7), RTA_PROTOCOL), as in the underlay of simulated nodes.
@@ -30,8 +31,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 // find returns a device, nil when there is none of that name.
 func find(h *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := h.LinkByName(name)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
 		return nil, nil
 	}
 	return link, err

@@ -1,9 +1,10 @@
 package kerneltime
 
 import (
-	"github.com/polyplane/polyplane/each"
 	"slices"
 	"time"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // How much the kernel may work for an element. A packet that comes by one of its links is worth some work: so much for

@@ -78,8 +78,7 @@ func parse(data []byte, m Machine) (model.Substrate, error) {
 	}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		var syntax *yaml.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 			return s, &badNode{syntax.Token, "this is not YAML: " + syntax.Message}
 		}
 		return s, fmt.Errorf("this is not YAML: %w", err)

@@ -213,8 +213,7 @@ func deviceTo(neighbour string) string {
 // end returns the node's device to the neighbour when it is there and right enough to be kept.
 func (n *node) end(to *node) (netlink.Link, error) {
 	link, err := n.h.LinkByName(deviceTo(to.Name))
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
 		return nil, nil
 	}
 	return link, err

@@ -64,8 +64,7 @@ func withoutName(network string, err error) error {
 	if !ok {
 		return err
 	}
-	var p model.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[model.Problem](err); ok {
 		p.Message = rest
 		return p
 	}

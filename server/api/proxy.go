@@ -165,8 +165,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, context.Canceled) {
 			return // the asker has gone
 		}
-		var strange *strangeAnswer
-		if errors.As(err, &strange) {
+		if strange, ok := errors.AsType[*strangeAnswer](err); ok {
 			writeProblem(w, inWords(r.Context(), &Problem{Kind: kindStrange,
 				Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)}))
 			return

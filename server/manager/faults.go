@@ -212,9 +212,8 @@ func (s *schedule) done(ctx context.Context, due dueFault, failed error) error {
 	c := &change{reason: "FaultMade", resolved: n.resolved,
 		message: fmt.Sprintf("%s: made after %s", due.fault, done.At)}
 	if failed != nil {
-		var p *api.Problem
 		done.Problem = failed.Error()
-		if errors.As(failed, &p) {
+		if p, ok := errors.AsType[*api.Problem](failed); ok {
 			done.Problem = p.Error()
 		}
 		done.Problem = model.Shorten(strings.Join(strings.Fields(done.Problem), " "), model.MaxMessage)

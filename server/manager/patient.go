@@ -40,8 +40,7 @@ func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	for {
 		changed := p.Changed()
 		reach, err := p.Manager.Agent(ctx, id)
-		var refusal *api.Problem
-		if !errors.As(err, &refusal) || reach.Lost || refusal.Kind != api.KindUnavailable {
+		if refusal, ok := errors.AsType[*api.Problem](err); !ok || reach.Lost || refusal.Kind != api.KindUnavailable {
 			return reach, err
 		}
 		select {

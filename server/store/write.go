@@ -132,8 +132,7 @@ func passing(err error) bool {
 	if errors.Is(err, ErrSilent) {
 		return false
 	}
-	var answered rpctypes.EtcdError
-	if errors.As(err, &answered) {
+	if answered, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return answered.Code() == codes.Unavailable
 	}
 	var refused interface{ GRPCStatus() *status.Status }

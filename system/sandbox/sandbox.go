@@ -65,8 +65,7 @@ func Main(source string, f func() int) int {
 	// The tests end with this process: with its first thread, to be exact, which started them.
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.Run(); err != nil {
-		var ended *exec.ExitError
-		if errors.As(err, &ended) && ended.ExitCode() > 0 {
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() > 0 {
 			return ended.ExitCode()
 		}
 		fmt.Fprintf(os.Stderr, "the tests' own namespaces: %v\n", err)

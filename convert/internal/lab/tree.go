@@ -151,8 +151,7 @@ func Parse(file string, data []byte) (root *Node, err error) {
 	}
 	parsed, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		var e yaml.Error
-		if errors.As(err, &e) && e.GetToken() != nil {
+		if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil {
 			return nil, &Error{file, e.GetToken().Position.Line, "it is no YAML: " +
 				strings.TrimSuffix(e.GetMessage(), ".")}
 		}

@@ -362,8 +362,7 @@ func (c *Client) explain(err error) error {
 		errors.Is(err, syscall.EPIPE):
 		return &brokenError{c.name, err}
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err // "Get http://polyplane/v1/…" tells people nothing
 	}
 	return err

@@ -73,8 +73,7 @@ func (e *RemoteError) Unwrap() error { return e.cause }
 
 // explainRemote is explain for managers on other machines.
 func (c *Client) explainRemote(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // "Get https://…" tells people nothing
 	}
 	var op *net.OpError
