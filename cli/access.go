@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -23,10 +25,10 @@ func (c *CLI) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
 		Short:   "Let hosts and users in, or no longer",
+		Args:    noCommand,
+		RunE:    showHelp,
 		Long:    tokenLong,
 		GroupID: groupPlatform,
-		Args:    noCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.tokenCreateCommand(), c.tokenListCommand(), c.tokenRevokeCommand())
 	return cmd
@@ -47,7 +49,6 @@ Without --user the token lets a host join, once, within an hour. With --node the
 name. If there is a node of that name, the host takes its place.`,
 		Example: "  polyplane token create\n  polyplane token create --node rio-1 --ttl 24h\n  polyplane token " +
 			"create --user alice --role owner --ttl 90d",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Role, r.TTL = model.Role(role), ttl.life
 			switch {
@@ -69,7 +70,6 @@ name. If there is a node of that name, the host takes its place.`,
 			}
 			return c.showToken(t)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.Node, "node", "", "the `name` under which the host joins")
@@ -145,7 +145,6 @@ func (c *CLI) tokenListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the tokens",
-		Args:  args(0, 0, ""),
 		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			tokens, err := cl.Tokens(cmd.Context())
 			if err != nil {
@@ -156,7 +155,6 @@ func (c *CLI) tokenListCommand() *cobra.Command {
 			}
 			return c.showTokens(tokens, all)
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also show tokens that ended in the last 30 days")
 	o.addFlag(cmd, formatJSON, formatYAML)
@@ -221,23 +219,12 @@ func (c *CLI) tokenRevokeCommand() *cobra.Command {
 			}
 			return nil
 		}),
-		ValidArgsFunction: func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
-			cl, err := c.connect()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			tokens, err := cl.Tokens(cmd.Context())
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			var ids []string
-			for _, t := range tokens {
-				if t.Unusable(c.Now()) == "" && !slices.Contains(given, t.ID) {
-					ids = append(ids, t.ID)
-				}
-			}
-			return matching(ids, typed), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: c.completeEvery(func(ctx context.Context, cl Client, typed string) ([]string,
+			cobra.ShellCompDirective) {
+			tokens, err := cl.Tokens(ctx)
+			good := each.That(tokens, func(t model.Token) bool { return t.Unusable(c.Now()) == "" })
+			return offer(each.Of(good, func(t model.Token) string { return t.ID }), err, typed)
+		}),
 	}
 }
 
@@ -245,9 +232,9 @@ func (c *CLI) nodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "node",
 		Short:   "Remove nodes that joined",
-		GroupID: groupPlatform,
 		Args:    noCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:    showHelp,
+		GroupID: groupPlatform,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "remove NAME",
@@ -277,7 +264,6 @@ func (c *CLI) authorityCommand() *cobra.Command {
 		GroupID: groupPlatform,
 		Example: "  polyplane authority > polyplane-ca.pem\n  curl --cacert polyplane-ca.pem -H \"Authorization: " +
 			"Bearer $TOKEN\" https://server1:7455/v1/ping",
-		Args: args(0, 0, ""),
 		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			b, err := cl.Authority(cmd.Context())
 			if err != nil {
@@ -286,6 +272,5 @@ func (c *CLI) authorityCommand() *cobra.Command {
 			_, err = c.Out.Write(b)
 			return err
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }

@@ -104,8 +104,8 @@ func (c *CLI) watchCommand() *cobra.Command {
 		Use:     "watch",
 		Short:   "Follow what others find in networks",
 		GroupID: groupNetworks,
-		Args:    args(0, 0, ""),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:    noCommand,
+		RunE:    showHelp,
 	}
 	cmd.AddCommand(c.watchAlertsCommand())
 	return cmd

@@ -75,7 +75,6 @@ func (c *CLI) planCommand() *cobra.Command {
 		GroupID: groupNetworks,
 		Example: "  polyplane plan -f lab.yaml\n  polyplane plan -f lab.yaml --places\n" +
 			"  polyplane plan -f lab.yaml --exit-code > /dev/null || echo changed",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			networks, cl, err := c.networksFor(cmd, &files)
 			if err != nil {
@@ -116,7 +115,6 @@ func (c *CLI) planCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	files.addOutsideFlag(cmd)
@@ -153,7 +151,6 @@ apply shows the changes, makes them, and waits until everything runs; ^C ends on
 waits up to 10 seconds for agents of nodes that are just starting.`,
 		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane " +
 			"apply -f labs/ --timeout 2m",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			networks, cl, err := c.networksFor(cmd, &files)
 			if err != nil {
@@ -161,7 +158,6 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			}
 			return files.located(c.apply(cmd.Context(), cl, networks, options, wait, timeout))
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	files.addOutsideFlag(cmd)

@@ -77,7 +77,7 @@ func (c *CLI) Root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          showHelp,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(c.In)
@@ -102,10 +102,14 @@ func (c *CLI) Root() *cobra.Command {
 	c.addCommands(root)
 	for _, cmd := range root.Commands() {
 		flagsBeforeNouns(cmd)
+		takesNothing(cmd)
 	}
 	root.SetHelpCommandGroupID(groupOther)
 	return root
 }
+
+// showHelp is what commands do that are nothing without one of their own.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // The groups of the help text.
 const (
@@ -119,19 +123,21 @@ const (
 
 // AddInstanceFlag gives the root its --instance flag.
 func (c *CLI) AddInstanceFlag(root *cobra.Command) {
-	name := cmp.Or(c.Getenv(instance.Variable), instance.DefaultName)
-	root.PersistentFlags().StringVarP(&c.Instance, "instance", "I", name,
+	c.addInstance(root.PersistentFlags(), "instance", "I",
 		"the instance to speak to ("+instance.Variable+" sets the default)")
-	// The default that is shown must not depend on the environment of the person who generates the documentation.
-	root.PersistentFlags().Lookup("instance").DefValue = instance.DefaultName
 }
 
 // AddNameAlias makes --name another way to say --instance, for the commands that start and stop an instance.
 func (c *CLI) AddNameAlias(cmd *cobra.Command) {
-	name := cmp.Or(c.Getenv(instance.Variable), instance.DefaultName)
-	cmd.Flags().StringVar(&c.Instance, "name", name, "the instance's name (the same as --instance)")
-	cmd.Flags().Lookup("name").DefValue = instance.DefaultName
+	c.addInstance(cmd.Flags(), "name", "", "the instance's name (the same as --instance)")
 	cmd.GroupID = groupPlatform
+}
+
+// addInstance adds a flag that names the instance. The default that is shown does not depend on the environment of the
+// person who generates the documentation.
+func (c *CLI) addInstance(flags *pflag.FlagSet, flag, short, usage string) {
+	flags.StringVarP(&c.Instance, flag, short, cmp.Or(c.Getenv(instance.Variable), instance.DefaultName), usage)
+	flags.Lookup(flag).DefValue = instance.DefaultName
 }
 
 // Execute runs one command line and returns the process's exit status. An error is printed on Err, in one message.
@@ -238,6 +244,16 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	}
 	return &Error{Code: ExitUsage, Err: fmt.Errorf("there is no command %q%s; `%s --help` lists all",
 		args[0], didYouMean(args[0], names), cmd.CommandPath())}
+}
+
+// takesNothing refuses arguments of commands that say nothing of arguments.
+func takesNothing(cmd *cobra.Command) {
+	for _, noun := range cmd.Commands() {
+		takesNothing(noun)
+	}
+	if cmd.Args == nil && cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
+		cmd.Args, cmd.ValidArgsFunction = args(0, 0, ""), cobra.NoFileCompletions
+	}
 }
 
 // flagsBeforeNouns allows flags before a command's own commands (`get -w elements`). cobra would take the word after a

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/each"
+	"github.com/polyplane/polyplane/model"
 )
 
 // completionPatience is how long a completion waits for the instance: pressing a key must never hang the shell.
@@ -19,14 +20,7 @@ type completer func(ctx context.Context, cl Client, typed string) ([]string, cob
 
 func (c *CLI) completeNetworks(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
 	networks, err := cl.Networks(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, n := range networks {
-		names = append(names, n.Name)
-	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return offer(each.Of(networks, func(n model.NetworkStatus) string { return n.Name }), err, typed)
 }
 
 // within is the network in which what was typed so far is an object; empty while no network is whole.
@@ -58,10 +52,7 @@ func (c *CLI) completeElements(ctx context.Context, cl Client, typed string) ([]
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var names []string
-	for _, e := range elements {
-		names = append(names, e.ID.String())
-	}
+	names := each.Of(elements, func(e model.ElementView) string { return e.ID.String() })
 	if len(more) > 0 { // an owner is called as this network
 		directive |= cobra.ShellCompDirectiveNoSpace
 	}
@@ -86,9 +77,6 @@ func (c *CLI) completePorts(ctx context.Context, cl Client, typed string) ([]str
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	elements, err := cl.Elements(ctx, r.network)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var names []string
 	for _, e := range elements {
 		if e.ID == r.id() {
@@ -97,35 +85,20 @@ func (c *CLI) completePorts(ctx context.Context, cl Client, typed string) ([]str
 			}
 		}
 	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return offer(names, err, typed)
 }
 
 // completeNodes offers node/NAME.
 func (c *CLI) completeNodes(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
 	nodes, err := cl.Nodes(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, n := range nodes {
-		names = append(names, nodeWord+"/"+n.Name)
-	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return offer(each.Of(nodes, func(n model.NodeStatus) string { return nodeWord + "/" + n.Name }), err, typed)
 }
 
 // completeJoined offers the nodes that joined.
 func (c *CLI) completeJoined(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
 	nodes, err := cl.Nodes(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, n := range nodes {
-		if n.Joined {
-			names = append(names, n.Name)
-		}
-	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	joined := each.That(nodes, func(n model.NodeStatus) bool { return n.Joined })
+	return offer(each.Of(joined, func(n model.NodeStatus) string { return n.Name }), err, typed)
 }
 
 // completeFirst completes the first argument from several completers together.
@@ -164,6 +137,15 @@ func (c *CLI) complete(cmd *cobra.Command, typed string, completers ...completer
 	}
 	slices.Sort(all)
 	return slices.Compact(all), directive
+}
+
+// offer returns the names that begin with what was typed. If they could not be had, it offers nothing: no key that
+// somebody presses may print an error.
+func offer(names []string, err error, typed string) ([]string, cobra.ShellCompDirective) {
+	if err != nil {
+		names = nil
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
 func matching(names []string, typed string) []string {

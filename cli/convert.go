@@ -30,7 +30,6 @@ interfaces than the network's own. What containerlab has no words for is told on
 is converted by way of its file: polyplane save NET.`,
 		Example: "  polyplane convert -f lab.yaml --to clab -o lab-clab\n" +
 			"  polyplane save lab | polyplane convert -f - --to clab -o lab-clab",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !files.given():

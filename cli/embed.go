@@ -42,7 +42,6 @@ Acceptance is the share of requests that found a place. Revenue is what the acce
 bandwidth; cost counts bandwidth for each link of its way. The time is that of the processor.`,
 		Example: "  polyplane embed --generate data --topology waxman --rate 0.14 --seed 7\n" +
 			"  polyplane embed --virne data",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case dataSet == "" && generate == "":

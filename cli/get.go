@@ -81,7 +81,6 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 		Aliases: l.aliases,
 		Short:   l.short,
 		Example: l.example,
-		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			of, cl, err := c.about(cmd, given)
 			if err != nil {
@@ -97,8 +96,6 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 		cmd.Use += " [NET[/ELEMENT]]"
 		cmd.Args = args(0, 1, "NET or NET/ELEMENT")
 		cmd.ValidArgsFunction = c.completeFirst(c.completeNetworks, c.completeElements)
-	} else {
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	o.addFlag(cmd, formatJSON, formatYAML, formatWide, formatName)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on: print a line for whatever changes")

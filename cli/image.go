@@ -111,7 +111,6 @@ func (c *CLI) imageList() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the images that elements can be made from",
-		Args: args(0, 0, ""),
 		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			all, err := cl.Images(cmd.Context())
 			if err != nil {
@@ -136,15 +135,13 @@ func (c *CLI) imageList() *cobra.Command {
 					names = []string{"(files)"}
 				}
 				for _, name := range names {
-					owner := cmp.Or(i.Owner, "everybody")
-					used := cmp.Or(model.FewNames(4, i.UsedBy), "-")
-					fmt.Fprintf(c.Out, columns, name, image.Digest(i.ID).Short(),
-						byteCount(uint64(i.Size)), byteCount(uint64(i.Unpacked)), owner, used)
+					fmt.Fprintf(c.Out, columns, name, image.Digest(i.ID).Short(), byteCount(uint64(i.Size)),
+						byteCount(uint64(i.Unpacked)), cmp.Or(i.Owner, "everybody"),
+						cmp.Or(model.FewNames(4, i.UsedBy), "-"))
 				}
 			}
 			return nil
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.addFlag(cmd, formatJSON, formatYAML)
 	return cmd

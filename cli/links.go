@@ -155,14 +155,10 @@ func (c *CLI) actOnLink(ctx context.Context, cl Client, id model.ID, action mode
 // completeLinks offers a network's links once the network is typed.
 func (c *CLI) completeLinks(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
 	network := within(ctx, cl, typed)
-	inside := network != ""
-	if !inside {
+	if network == "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	links, err := cl.Links(ctx, network)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	names := each.Of(links, func(l model.LinkStatus) string { return fmt.Sprintf("%s/%s", l.Network, l.Link.Name) })
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return offer(names, err, typed)
 }

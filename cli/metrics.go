@@ -24,7 +24,6 @@ func (c *CLI) metricsCommand() *cobra.Command {
 		GroupID: groupLook,
 		Example: "  polyplane metrics | grep polyplane_port_receive_bytes_total\n" +
 			"  polyplane metrics --textfile /var/lib/prometheus/node-exporter/polyplane.prom",
-		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if textfile != "" && filepath.Ext(textfile) != ".prom" {
 				return usageError(cmd, "--textfile %s: the node exporter reads files that end in .prom only", textfile)
@@ -38,7 +37,6 @@ func (c *CLI) metricsCommand() *cobra.Command {
 			}
 			return wrap(cmd.Context(), cl, writeTextfile(cmd.Context(), cl, textfile), ref{})
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringVar(&textfile, "textfile", "", "write to this `file`, in one step")
 	return cmd

@@ -19,7 +19,6 @@ func (c *CLI) versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Show the version, and whether the instance runs",
 		GroupID: groupOther,
-		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.Out, "polyplane %s (%s, %s/%s)\n", c.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			cl, err := c.connect()
@@ -41,7 +40,6 @@ func (c *CLI) versionCommand() *cobra.Command {
 				c.since(pong.Started), pong.Networks, pong.Ready, pong.Nodes)
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }
 
@@ -51,12 +49,10 @@ func (c *CLI) schemaCommand() *cobra.Command {
 		Short:   "Print the JSON Schema of the file format, for editors",
 		GroupID: groupOther,
 		Example: "  polyplane schema > polyplane.schema.json",
-		Args:    args(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := c.Out.Write(c.Schema)
 			return err
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -147,17 +148,11 @@ func (c *CLI) completeQuota(cmd *cobra.Command, given []string, typed string) ([
 	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string,
 		cobra.ShellCompDirective) {
 		all, err := cl.Quotas(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
-		for _, q := range all {
+		return offer(each.Of(all, func(q model.QuotaStatus) string {
 			if q.Kind == model.QuotaOfOwner {
-				names = append(names, ownerWord+"/"+q.Name)
-			} else {
-				names = append(names, q.Name)
+				return ownerWord + "/" + q.Name
 			}
-		}
-		return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+			return q.Name
+		}), err, typed)
 	})
 }

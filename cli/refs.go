@@ -159,7 +159,7 @@ func (r *refs) has(of ref) bool {
 		return false
 	}
 	all, err := objects(r.ctx, r.cl, of.network)
-	return slices.ContainsFunc(all, func(name string) bool { return err == nil && name == of.element })
+	return err == nil && slices.Contains(all, of.element)
 }
 
 // below is an element, with its network's owner or without.

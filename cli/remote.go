@@ -293,7 +293,6 @@ func (c *CLI) logoutCommand() *cobra.Command {
 		Use:     "logout",
 		Short:   "Forget the manager and the token of `login`",
 		GroupID: groupPlatform,
-		Args:    args(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			path, err := c.loginFile()
 			if err != nil {
@@ -310,7 +309,6 @@ func (c *CLI) logoutCommand() *cobra.Command {
 			}
 			return err
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 }
 

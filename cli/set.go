@@ -254,13 +254,7 @@ func (c *CLI) completeObjects(ctx context.Context, cl Client, typed string) ([]s
 		return c.completeElements(ctx, cl, typed)
 	}
 	names, err := objects(ctx, cl, network)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for i := range names {
-		names[i] = network + "/" + names[i]
-	}
-	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	return offer(each.Of(names, func(name string) string { return network + "/" + name }), err, typed)
 }
 
 // completeSet offers what can be set, then keys of it that have not been given.
@@ -293,10 +287,7 @@ func (c *CLI) completeSet(cmd *cobra.Command, given []string, typed string) ([]s
 			}
 		}
 		if valued && words != nil {
-			for i, w := range words {
-				words[i] = key + "=" + w
-			}
-			return matching(words, typed), cobra.ShellCompDirectiveNoFileComp
+			return offer(each.Of(words, func(w string) string { return key + "=" + w }), nil, typed)
 		}
 		return freeKeys(keys, given[1:], typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})

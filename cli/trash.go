@@ -31,7 +31,6 @@ func (c *CLI) trashList() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List what is in the trash, the oldest first",
 		Long: `List what is in the trash, the oldest first, and whose it was. An owner sees what was the owner's. Of what was
 thrown away before nodes noted that, nobody knows whose it was (-): administrators see it.`,
-		Args: args(0, 0, ""),
 		RunE: c.connected(func(cmd *cobra.Command, cl Client, _ []string) error {
 			ctx := cmd.Context()
 			list, err := cl.Trash(ctx)
@@ -67,7 +66,6 @@ thrown away before nodes noted that, nobody knows whose it was (-): administrato
 			}
 			return t.write(c.Out, c.colour(), !o.noHeading, "")
 		}),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.addFlag(cmd, formatWide, formatJSON, formatYAML)
 	return cmd
