@@ -21,8 +21,8 @@ type oneRound struct {
 	NeighboursAsked, Replied int
 }
 
-// bringup compares how long a line of static routers takes from a file to "ready", and to be gone again. "Ready" is
-// tested at that instant: fifty seeded pairs of neighbours must answer at the first try.
+// bringup compares how long a line of static routers takes from a file to "ready", and then to be gone again. "Ready"
+// is tested at once: fifty pairs of neighbours, chosen by a seed, must answer at the first try.
 func bringup(ctx context.Context, o options) ([]table, error) {
 	dir, err := os.MkdirTemp("", "ppbench")
 	if err != nil {

@@ -26,7 +26,8 @@ type system struct {
 	name  string
 	chain *chain
 	live  func() turns.Loop // what sends, if it is not source and sink of the chain
-	// behind says that the sink is behind the driver: frames that redirect_peer delivers pass no driver.
+	// behind tells that the sink is behind the driver. Frames that redirect_peer delivers pass no driver, so a sink in
+	// the driver would miss them.
 	behind bool
 	batch  int          // frames at once; 0: 256
 	to     []netip.Addr // where frames go; none: 4,096 addresses in a row, at random
@@ -57,7 +58,8 @@ func (s *system) stream() (source.Stream, error) {
 	return source.Stream{Headers: h, Sizes: frame.Fixed(64), Destinations: to}, nil
 }
 
-// mayLose is the share of frames that may be lost in a closed loop: those that are under way when a loop ends.
+// mayLose is the share of frames that may be missing in a closed loop: when a loop ends, some frames are still under
+// way.
 const mayLose = 0.001
 
 // loop is the source and sink of a system, as they take their turns.
@@ -115,7 +117,7 @@ func (o options) against(what string, s, base *system, asked string) ([]string, 
 		base.name), ratio(r), asked}, err
 }
 
-// rows makes a table's rows, until one fails.
+// rows makes the rows of a table one after another, until one fails.
 func rows(make ...func() ([]string, error)) (all [][]string, err error) {
 	for _, f := range make {
 		row, err := f()

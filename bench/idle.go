@@ -138,7 +138,7 @@ func oneLinkChanged(line []byte) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// portBack deletes a port and returns how many seconds it takes until the port is there and up again.
+// portBack deletes a port, and returns how many seconds pass until it is there and up again.
 func (in *running) portBack(ctx context.Context) (float64, error) {
 	old, err := in.devices(ctx)
 	if err != nil {
@@ -163,8 +163,7 @@ func (in *running) portBack(ctx context.Context) (float64, error) {
 	return 0, fmt.Errorf("the deleted port %s did not come back within a minute", victim)
 }
 
-// devices returns the ports' devices with their interface indices: an index that changed means that a device was made
-// anew.
+// devices returns the ports' devices with their interface indices. If an index has changed, the device was made anew.
 func (in *running) devices(ctx context.Context) (map[string]int, error) {
 	out, err := in.inNode(ctx, "ip", "-j", "link")
 	if err != nil {

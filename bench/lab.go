@@ -135,7 +135,7 @@ func (l *lab) close() error {
 	return errors.Join(append(errs, os.RemoveAll(l.all.Run), os.RemoveAll(l.all.Data))...)
 }
 
-// chain adds one to what build makes.
+// chain adds a chain, which build makes.
 func (l *lab) chain(network string, routers int, w way) *chain {
 	c := &chain{lab: l, network: network, routers: routers, way: w}
 	l.chains = append(l.chains, c)
@@ -263,7 +263,7 @@ func (l *lab) put(s fabric.State) (fabric.Report, error) {
 
 func (c *chain) id(element string) model.ID { return model.ID{Network: c.network, Element: element} }
 
-// name is the ith element's.
+// name returns the name of the ith element, from h1 on.
 func (c *chain) name(i int) string {
 	switch i {
 	case 0:

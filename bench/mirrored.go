@@ -26,7 +26,7 @@ type mirrored struct {
 	mirror       *mirror.Mirror
 	stop         func() error
 
-	// What the mirror's goroutine tells the one that measures, under mu.
+	// The mirror's goroutine writes these, and the one that measures reads them: mu guards them.
 	mu     sync.Mutex
 	cond   *sync.Cond
 	err    error
@@ -54,7 +54,7 @@ func newMirrored() (m *mirrored, err error) {
 	if m.handle, err = os.Open(m.router.Path()); err != nil {
 		return nil, err
 	}
-	// These are the element's sysctls that matter for its tables.
+	// An element has these sysctls as well, and they decide what its tables hold.
 	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 		"ipv4/nexthop_compat_mode": "1", "ipv6/route/max_size": "2147483647"} {
 		if err := netdev.In(m.router.Path(),
@@ -159,7 +159,7 @@ func (m *mirrored) start() error {
 	return m.wait("the mirror is in sync", func() bool { return m.synced })
 }
 
-// wait waits until the condition holds. It looks after each batch.
+// wait waits until the condition holds. It is looked at after each batch.
 func (m *mirrored) wait(what string, is func() bool) error {
 	late := time.AfterFunc(time.Minute, func() {
 		m.mu.Lock()

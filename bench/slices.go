@@ -30,8 +30,9 @@ import (
 // manySlices is SLICES in C.
 const manySlices = 1000
 
-// wires are two devices of the node for a group of slices. Frames for all its slices come in by one, and leave by the
-// other. VLANs 1 to n of each are edges of slices 1 to n. Source and sink are at the devices' other ends.
+// wires are two devices of the node for a group of slices. Frames for all its slices come in by one device and leave by
+// the other. On each, VLANs 1 to n are edges of the slices 1 to n. Source and sink are at the other ends of the
+// devices.
 type wires struct {
 	*lab
 	name   string
@@ -66,7 +67,7 @@ func (l *lab) slicesOn(name string, n int, first byte) (*wires, error) {
 		if err := netdev.NewVeth(end, near, first+byte(2*i)); err != nil {
 			return nil, errors.Join(err, far.Close())
 		}
-		// a veth is used in its driver where both ends are known to be polyplane's
+		// The fabric uses a veth's driver only if both ends are known to be polyplane's. The alias makes them known.
 		err := netdev.In(l.home, func() error {
 			d, err := netlink.LinkByName(near.Name)
 			if err == nil {
@@ -281,8 +282,8 @@ func (w *wires) run(ctx context.Context, thread func(int)) (err error) {
 	return w.check(&o, sent, before)
 }
 
-// check makes sure that the measurement was of what it says: nearly all frames took the drivers' hook, at every slice's
-// router, and arrived with their slice's tag.
+// check makes sure that the measurement was of what it claims: nearly all frames took the drivers' hook at the router
+// of each slice, and arrived with the tag of their slice.
 func (w *wires) check(o *slicesObjects, begun uint64, before []uint64) error {
 	const leastDriver = 0.99
 	var sent, right, wrong, driver uint64

@@ -108,7 +108,7 @@ func (s *system) connect() (from, to int, err error) {
 		return 0, 0, err
 	}
 	defer unix.Close(listening)
-	// turns of others are pauses
+	// A system sends nothing while others have their turn. After such a pause TCP would start slowly again (tcp(7)).
 	if err := s.chain.in("h1", "sysctl -qw net.ipv4.tcp_slow_start_after_idle=0"); err != nil {
 		return 0, 0, err
 	}

@@ -25,7 +25,7 @@ func traffic(ctx context.Context, o options) ([]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	// what bears on speed stands in the mitigations; the rest is the machine's own business
+	// What bears on speed is among the mitigations. The rest of the command line is the machine's own business.
 	r.Environment.CommandLine = ""
 	return []table{backToBack(o, r), rates(r)}, nil
 }
@@ -90,7 +90,7 @@ func rates(r selftest.Report) table {
 	return t
 }
 
-// points is at how many offered rates two runs are compared.
+// points is the number of offered rates at which two runs are compared.
 const points = 40
 
 // agreement measures what a lossy device lets through, at many rates, twice. The two runs share nothing but the device:

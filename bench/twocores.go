@@ -12,8 +12,7 @@ import (
 	"github.com/polyplane/polyplane/measure/trial"
 )
 
-// apart opens a bench with two cores. A thread on core 1 receives for the router, and the sink is there, too. The
-// source is on core 0.
+// apart opens a bench on two cores: the source is on core 0; the router's receiving thread and the sink are on core 1.
 func (s *system) apart(timeEvery int) (*trial.Bench, error) {
 	stream, err := s.stream()
 	if err != nil {
@@ -29,7 +28,7 @@ func (s *system) apart(timeEvery int) (*trial.Bench, error) {
 // Trials on two cores are short, so that all systems are measured within the same moments.
 const (
 	trialTime = 150 * time.Millisecond
-	warmup    = 20 * time.Millisecond // that is not counted: caches are cold
+	warmup    = 20 * time.Millisecond // at the beginning of a trial, not counted: caches are cold
 )
 
 // twoCores compares systems whose router is on another core than the source: what they carry when more is offered, and

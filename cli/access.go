@@ -111,7 +111,7 @@ func (c *CLI) showToken(t model.TokenResult) error {
 	return nil
 }
 
-// lifeFlag is a time span that may be in days, or for ever.
+// lifeFlag is the value of --ttl: a time span, which may be in days, or `never`. Then life is negative.
 type lifeFlag struct {
 	life time.Duration
 	text string

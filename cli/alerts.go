@@ -27,8 +27,8 @@ import (
 // only elements of their own network. Nothing is done to an element before its own port has been seen to send what the
 // alert is about.
 const (
-	// maxAlert is the longest line that is read. alertsPerSecond is how many alerts are looked at. For alertPause
-	// nothing more is done about a source that something was done about.
+	// maxAlert is the longest line that is read, and alertsPerSecond how many alerts are looked at. Once something was
+	// done about a source, nothing more is done about it for alertPause: one attack makes many alerts.
 	maxAlert        = 64 << 10
 	alertsPerSecond = 5
 	alertPause      = time.Minute
@@ -36,7 +36,7 @@ const (
 	alertConfirm = 10 * time.Second
 )
 
-// alert is one of Suricata's alerts, as its eve.json has it. Source does what the alert tells, to Target.
+// alert is one of Suricata's alerts, as its eve.json has it. Source is who attacks, and Target who is attacked.
 type alert struct {
 	Source, Target netip.Addr
 	Signature      string
@@ -199,8 +199,9 @@ func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy
 	}
 }
 
-// alertWatch is what is remembered of the alerts so far: how many were looked at in this second, and when something was
-// last done about a source. Only the goroutine that reads alerts uses these; out keeps the lines of several apart.
+// alertWatch remembers how many alerts were looked at in this second, and when something was last done about each
+// source. Only the goroutine that reads alerts uses these fields, so no lock guards them. Goroutines that listen to
+// ports print as well: out keeps their lines apart.
 type alertWatch struct {
 	c      *CLI
 	cl     Client
@@ -240,7 +241,7 @@ func (w *alertWatch) take(ctx context.Context, a alert) {
 	if last, ok := w.done[a.Source]; ok && now.Sub(last) < alertPause {
 		return
 	}
-	if len(w.done) > 1024 { // who makes up sources makes up many
+	if len(w.done) > 1024 { // somebody who makes up sources makes up many
 		clear(w.done)
 	}
 	w.done[a.Source] = now
@@ -344,7 +345,8 @@ func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView)
 	seen := false
 	select {
 	case <-sent:
-		// If the packet is somebody else's, passed on, it comes in within the same second.
+		// The element may only pass on the packet of somebody else. Then the packet comes in by another of its ports,
+		// within the same second.
 		seen = true
 		select {
 		case <-time.After(time.Second):

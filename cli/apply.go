@@ -266,7 +266,7 @@ type planView struct {
 	Changed bool         `json:"changed"`
 	Changes plan.Changes `json:"changes,omitempty"`
 	Notes   []string     `json:"notes,omitempty"`
-	// Placement is where everything would be, what stays where it is included.
+	// Placement is where each element and link would be, also where that is as before.
 	Placement model.Placement `json:"placement,omitzero"`
 }
 
@@ -522,9 +522,3 @@ func plural(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-// await waits until the networks have reached their revisions and run. It gives up early when everything has settled
-// and something has stayed failed for failureGrace; before that, a failure may be one that the agent's next try mends.
-// tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine will be heard of again, a hung
-// agent is started again, and from here the two look alike.
-// whyNotRunning names the elements that do not run, and why.

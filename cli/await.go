@@ -10,6 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// await waits until the networks have reached their revisions and run. It gives up early when everything has settled
+// and something has stayed failed for failureGrace; before that, the agent's next try may mend a failure.
 func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64,
 	timeout time.Duration) error {
 	bar := c.newProgress("starting")
@@ -74,6 +76,7 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 	return nil
 }
 
+// missingNames lists those of the names that no network has any more.
 func missingNames(order []string, networks []model.NetworkStatus) string {
 	var missing []string
 	for _, name := range order {
@@ -88,6 +91,8 @@ func missingNames(order []string, networks []model.NetworkStatus) string {
 	return strings.Join(missing, ", ")
 }
 
+// tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine will be heard of again, a hung
+// agent is started again, and from here the two look alike.
 func (c *CLI) tellMute(ctx context.Context, cl Client, timeout time.Duration) {
 	nodes, err := cl.Nodes(ctx)
 	if err != nil {
@@ -101,6 +106,7 @@ func (c *CLI) tellMute(ctx context.Context, cl Client, timeout time.Duration) {
 	}
 }
 
+// whyNotRunning names the elements that do not run, and says why.
 func (c *CLI) whyNotRunning(ctx context.Context, cl Client, order []string) string {
 	const most = 5
 	var lines []string

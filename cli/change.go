@@ -130,7 +130,7 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 	last := model.PhasePending
 	var failures failing
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
-		nodes, err := cl.Nodes(ctx) // first: what is told of elements is not older then
+		nodes, err := cl.Nodes(ctx) // before the elements: so what is told of these is not older
 		if err != nil {
 			return false, err
 		}

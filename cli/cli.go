@@ -108,7 +108,7 @@ func (c *CLI) Root() *cobra.Command {
 	return root
 }
 
-// showHelp is what commands do that are nothing without one of their own.
+// showHelp is what a command does that only groups others.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // The groups of the help text.

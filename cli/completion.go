@@ -53,7 +53,7 @@ func (c *CLI) completeElements(ctx context.Context, cl Client, typed string) ([]
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	names := each.Of(elements, func(e model.ElementView) string { return e.ID.String() })
-	if len(more) > 0 { // an owner is called as this network
+	if len(more) > 0 { // an owner has the same name as this network
 		directive |= cobra.ShellCompDirectiveNoSpace
 	}
 	return append(matching(names, typed), more...), directive
@@ -119,6 +119,8 @@ func (c *CLI) completeEvery(completers ...completer) cobra.CompletionFunc {
 	}
 }
 
+// complete asks several completers, and offers together what they know. All of them together may take no longer than a
+// person waits for a key.
 func (c *CLI) complete(cmd *cobra.Command, typed string, completers ...completer) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()

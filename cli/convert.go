@@ -77,7 +77,7 @@ is converted by way of its file: polyplane save NET.`,
 
 // writeLab makes a directory with files in it, or nothing.
 func writeLab(dir string, files map[string][]byte) (err error) {
-	// Another lab may be there, which somebody has worked on.
+	// A directory that is there may hold a lab that somebody has worked on.
 	if err := os.Mkdir(dir, 0o755); errors.Is(err, os.ErrExist) {
 		return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is there already: remove it, or name "+
 			"another directory", dir)}

@@ -20,7 +20,7 @@ import (
 // deletion says which networks a `delete` is about.
 type deletion struct {
 	files fileFlags
-	// all are the caller's own networks, everybody everyone's; yes has nobody asked about others' networks.
+	// all means the caller's own networks, everybody also those of others; yes asks no question about the latter.
 	all, everybody, yes bool
 }
 

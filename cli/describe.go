@@ -322,7 +322,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		if p, ok := ports[(model.PortID{ID: e.ID, Interface: ifc.Name})]; ok {
 			state, sent, received = upDown(p.Up), byteCount(p.RxBytes), byteCount(p.TxBytes)
 		} else if p, ok := ports[(model.PortID{ID: e.ID, Interface: ifc.On})]; ok && ifc.VLAN != 0 {
-			state = upDown(p.Up) // what it carries is counted there
+			state = upDown(p.Up) // packets of a VLAN are counted at the interface that carries it
 		}
 		link := ifc.Link
 		if ifc.Edge != "" {
@@ -459,7 +459,7 @@ func inArea(area string) string {
 	return " area " + area
 }
 
-// tunnelText tells of a link's tunnel from a node; there is none where both ends are on one.
+// describeNode shows a node: what it has, offers and lacks, what its neighbours answer, and the elements on it.
 func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) error {
 	ctx := cmd.Context()
 	node, err := findNode(ctx, cl, of.element)

@@ -61,6 +61,7 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Resolve
 	return s.err
 }
 
+// tunnelText tells of a link's tunnel as one node sees it. There is none if both ends are on one node.
 func tunnelText(l model.LinkStatus, from string) string {
 	for _, p := range l.Paths {
 		if a, b := p.Nodes[0], p.Nodes[len(p.Nodes)-1]; a != b {

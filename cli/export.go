@@ -121,7 +121,7 @@ func (c *CLI) export(ctx context.Context, cl Client, record model.Record, out st
 	return nil
 }
 
-// temporaryFile is one that nobody finds, and that is gone with this process.
+// temporaryFile returns a file without a name. Nobody else can open it, and the kernel frees it when this process ends.
 func temporaryFile() (*os.File, error) {
 	f, err := os.CreateTemp("", "polyplane-")
 	if err != nil {

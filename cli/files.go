@@ -110,7 +110,7 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 	return networks, err
 }
 
-// called has networks called as the manager calls those of them that there are.
+// called gives networks that exist already the names by which the manager keeps them.
 func (f *fileFlags) called(r *refs, networks []model.Network) error {
 	for i := range networks {
 		n := &networks[i]
@@ -145,7 +145,7 @@ func (f *fileFlags) located(err error) error {
 			if i == 0 {
 				lines = nil
 			}
-			if len(f.names) > 1 { // the line is several networks'
+			if len(f.names) > 1 { // --name made several networks of one document
 				p.Message = "network " + p.Network + ": " + p.Message
 			}
 			line := p.Message
@@ -162,7 +162,7 @@ func (f *fileFlags) located(err error) error {
 	return &Error{Code: exitCode(err), Err: &locatedError{text, err}}
 }
 
-// locatedError is an error with another text.
+// locatedError keeps an error, and so its exit status, under another text.
 type locatedError struct {
 	text string
 	err  error

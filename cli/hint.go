@@ -8,9 +8,9 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Messages tell the user what to type next. They come from everywhere: this program, the manager, its nodes. The latter
-// do not know by which name this user reaches their instance, or whether a name is needed at all. So names are added
-// here.
+// Messages tell the user what to type next. They come from this program, from the manager and from its nodes. The
+// manager and the nodes do not know by which name this user reaches their instance, or whether a name is needed at all.
+// So the names are added here.
 var (
 	hint    = regexp.MustCompile("`polyplane [^`]+`")
 	spoken  = regexp.MustCompile(`\bpolyplane [a-z]+`)

@@ -80,7 +80,7 @@ manager does not have, before it asks a registry.`,
 	return cmd
 }
 
-// imageOf has an image from docker or podman, or from a file if neither is named.
+// imageOf gets an image from docker or podman, or from a file if neither is named.
 func (c *CLI) imageOf(ctx context.Context, from, what string) (*image.Image, error) {
 	if from != "" {
 		return fromEngine(ctx, from, what)
@@ -190,7 +190,7 @@ func readImage(r io.Reader) (*image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(f.Name()) //nolint:errcheck // it only has no use for its name
+	os.Remove(f.Name()) //nolint:errcheck // nobody needs the name; at worst it stays
 	n, err := io.Copy(f, io.LimitReader(r, image.MaxSize+1))
 	if err == nil && n > image.MaxSize {
 		err = errors.New("it is larger than an image can be")
@@ -219,16 +219,16 @@ func nameOf(img *image.Image, path string) string {
 	return strings.TrimLeft(base, ".")
 }
 
-// sendTries is how often something is sent whose manager ends meanwhile. backWithin is how long one that has ended is
-// waited for, backEvery how often it is looked for.
+// The manager may end while something is sent to it. sendTries is how often it is sent in all, backWithin how long the
+// next manager is waited for, and backEvery how often it is asked meanwhile.
 const (
 	sendTries  = 3
 	backWithin = 30 * time.Second
 	backEvery  = 200 * time.Millisecond
 )
 
-// put sends the manager an image, which is called what in errors. Where the manager ends meanwhile, it is sent again
-// once there is another.
+// put sends the manager an image; what is its name in errors. If the manager ends meanwhile, put sends the image again
+// to the next one.
 func (c *CLI) put(ctx context.Context, cl Client, img *image.Image, name, what string) (is model.Image, err error) {
 	for try := 1; ; try++ {
 		is, err = putOnce(ctx, cl, img, name, what)
@@ -239,7 +239,8 @@ func (c *CLI) put(ctx context.Context, cl Client, img *image.Image, name, what s
 			return is, err
 		}
 		if try == sendTries || !isBack(ctx, cl) {
-			// Without what it wraps: that a pipe broke is no news elsewhere.
+			// The cause is not wrapped: ExecuteContext takes a broken pipe for a reader of the output that has gone,
+			// and would print nothing.
 			return is, failed("%s: sending broke off (%v), and nothing was applied; the same command again sends it "+
 				"anew", what, err)
 		}
@@ -298,7 +299,7 @@ func (c *CLI) sendImage(ctx context.Context, cl Client, img *image.Image, name s
 	return nil
 }
 
-// pullTold is how often it is told how far a pull has come.
+// pullTold is the time between two lines that tell how far a pull has come.
 const pullTold = 10 * time.Second
 
 func (c *CLI) pullImage(ctx context.Context, cl Client, name string) error {
@@ -322,7 +323,7 @@ func isImageFile(name string) bool {
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
-// placeImages makes paths of images, which are relative to the file that names them, absolute.
+// placeImages makes the paths of images absolute. In a file they are relative to the directory of that file.
 func placeImages(n *model.Network, file string) error {
 	for i := range n.Elements {
 		e := &n.Elements[i]

@@ -16,8 +16,8 @@ import (
 // engines are the programs that may keep images on this machine. Both know the commands that are used here.
 var engines = []string{"docker", "podman"}
 
-// fromEngine has an image from docker or podman on this machine, by their `save`: their sockets are as good as root, so
-// nothing of ours speaks to them. It runs as the caller, who sees there what the caller may see.
+// fromEngine gets an image that docker or podman has on this machine. It runs their `save` as the caller, who gets only
+// what the caller may see there. It does not speak to their sockets: access to these is as good as root.
 func fromEngine(ctx context.Context, engine, name string) (*image.Image, error) {
 	if !slices.Contains(engines, engine) {
 		return nil, fmt.Errorf("%q keeps no images that polyplane knows: %s was expected", engine,
@@ -35,12 +35,12 @@ func fromEngine(ctx context.Context, engine, name string) (*image.Image, error) 
 	}
 	img, err := readImage(out)
 	if err == nil {
-		_, err = io.Copy(io.Discard, out) // what follows the archive's end
+		_, err = io.Copy(io.Discard, out) // padding after the archive's end
 	}
-	out.Close() //nolint:errcheck // of what is larger than an image can be: the program cannot go on then
+	out.Close() //nolint:errcheck // if the image is too large, this ends the program, which still writes
 	ended, words := cmd.Wait(), strings.TrimSpace(said.String())
 	switch {
-	case ended == nil || err != nil && (words == "" || strings.Contains(words, "pipe")): // the one that we have closed
+	case ended == nil || err != nil && (words == "" || strings.Contains(words, "pipe")): // it only tells of the pipe that was closed above
 	case words != "":
 		err = errors.New(words)
 	default:
@@ -55,7 +55,7 @@ func fromEngine(ctx context.Context, engine, name string) (*image.Image, error) 
 	return img, nil
 }
 
-// engineWith is the program on this machine that has an image, or empty.
+// engineWith returns the program on this machine that has an image; empty if none has it.
 func engineWith(ctx context.Context, name string) string {
 	for _, engine := range engines {
 		if exec.CommandContext(ctx, engine, "image", "inspect", "--", name).Run() == nil {

@@ -91,7 +91,7 @@ and nothing is applied.`,
 				_, err = c.Out.Write(result.YAML)
 				return err
 			}
-			// Another file may be there, which somebody has worked on.
+			// A file that is there may be somebody's work, so it is not overwritten.
 			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if errors.Is(err, os.ErrExist) {
 				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is there already: remove it, or name "+
@@ -117,7 +117,8 @@ and nothing is applied.`,
 	return cmd
 }
 
-// wrongLines are what is wrong with a file that was made, without the lines of the lab that they are not of.
+// wrongLines says what is wrong with the file that was made of a lab. It leaves out the numbers of lines: they count
+// the lines of the made file, which the user has never seen.
 func wrongLines(err error) string {
 	var all spec.Errors
 	if !errors.As(err, &all) {
@@ -133,7 +134,8 @@ func wrongLines(err error) string {
 	return text
 }
 
-// readLab reads a file, and returns how the files are read that it names.
+// readLab reads a lab's file. It also returns how to read the files that the lab names; there is no way to do so if the
+// lab comes by standard input.
 func (c *CLI) readLab(path string) (name string, data []byte, read func(string) ([]byte, error), err error) {
 	if path == "-" {
 		data, err = io.ReadAll(io.LimitReader(c.In, importMost))
@@ -145,8 +147,8 @@ func (c *CLI) readLab(path string) (name string, data []byte, read func(string) 
 	return path, data, func(named string) ([]byte, error) { return readBeside(path, named) }, nil
 }
 
-// readBeside reads what a lab names. A lab may be somebody else's, so nothing outside of its directory is looked into,
-// over links neither; `apply` refuses it as well.
+// readBeside reads a file that a lab names. The lab may be somebody else's, so nothing outside of its directory is
+// read, also not by way of a link; `apply` refuses that as well.
 func readBeside(lab, named string) ([]byte, error) {
 	dir, err := filepath.Abs(filepath.Dir(lab))
 	if err != nil {
@@ -182,7 +184,7 @@ func readRegular(path string, stat func(string) (fs.FileInfo, error),
 	return io.ReadAll(io.LimitReader(f, importMost))
 }
 
-// fileWords are those that files of this version have: whatever a file with it is read.
+// fileWords says which words a file may have. It asks the parser, so that it cannot be wrong about this version.
 var fileWords = sync.OnceValue(func() convert.Words {
 	reads := func(text string) bool {
 		_, err := spec.Parse("words", []byte("network: words\n"+text), spec.Options{

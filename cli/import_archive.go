@@ -25,7 +25,7 @@ func (c *CLI) isArchive(path string) (bool, error) {
 	if path == "-" {
 		in := bufio.NewReader(c.In)
 		c.In = in
-		begin, _ := in.Peek(at + len(magic)) // what is shorter is none
+		begin, _ := in.Peek(at + len(magic)) // a shorter file is no archive
 		return len(begin) == at+len(magic) && string(begin[at:]) == magic, nil
 	}
 	info, err := os.Stat(path)
@@ -98,7 +98,7 @@ func (c *CLI) openArchive(path string) (*os.File, int64, error) {
 
 // archived is the network of an archive, for whoever imports it.
 func (c *CLI) archived(a *archive.Archive, path, name string) (net model.Network, err error) {
-	// Somebody else wrote the document: it names no files of this machine.
+	// Somebody else wrote the document, so it must not name files of this machine.
 	networks, err := spec.Parse(path+": the network in it", a.Document, spec.Options{
 		ReadFile: func(string) ([]byte, error) { return nil, errors.New("an archive names no files outside of it") }})
 	if err != nil {

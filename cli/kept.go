@@ -12,8 +12,8 @@ import (
 const shownKept = 20
 
 // keptConfigurations says which elements go on with a configuration of their own although the network's has changed,
-// and what to do about it. Whoever has just changed the network would take it for done otherwise. Only the nodes know
-// that, and only once they have the change. So it is asked after the wait; concerned picks the elements.
+// and what to do about it. Otherwise the user would think that the change is in force. Only the nodes know this, and
+// only once they have the change, so it is asked after the wait. concerned picks the elements.
 func (c *CLI) keptConfigurations(ctx context.Context, cl Client, network string, concerned func(string) bool) error {
 	elements, err := cl.Elements(ctx, network)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *CLI) keptConfigurations(ctx context.Context, cl Client, network string,
 	return err
 }
 
-// keptByApply tells it of all networks that an apply has changed. New ones have nothing of their own yet.
+// keptByApply does this for all networks that an apply has changed. New ones have no configuration of their own yet.
 func (c *CLI) keptByApply(ctx context.Context, cl Client, planned []model.ApplyResult) error {
 	for _, p := range planned {
 		if !p.Changed || p.Before == nil {
@@ -53,7 +53,7 @@ func (c *CLI) keptByApply(ctx context.Context, cl Client, planned []model.ApplyR
 	return nil
 }
 
-// keptBySet tells it of the element that something was set of, or of the two elements of that link.
+// keptBySet does this for the element that was set, or for the two elements of the link that was set.
 func (c *CLI) keptBySet(ctx context.Context, cl Client, of ref, net *model.Network) error {
 	names := []string{of.element}
 	for _, l := range net.Links {

@@ -24,8 +24,8 @@ type target struct {
 // byEnds is a link named by its ends, as files have it: NET/a -- b, NET/a:eth0 -- b:eth1.
 var byEnds = regexp.MustCompile(`^([^/\s]*(?:/[^/\s:]+)?)/(\S+)\s+--\s+(\S+)$`)
 
-// joinDashes puts `NET/a -- b`, which a shell hands over in pieces, together again. Of these pieces Cobra has taken the
-// dashes for its own.
+// joinDashes makes one word of `NET/a -- b` again. A shell hands it over as three words, and cobra takes the `--` for
+// the end of the flags.
 func joinDashes(cmd *cobra.Command, given []string) []string {
 	if at := cmd.ArgsLenAtDash(); at == 1 && len(given) == 2 {
 		return []string{given[0] + " -- " + given[1]}
@@ -138,7 +138,7 @@ func (c *CLI) actOnLink(ctx context.Context, cl Client, id model.ID, action mode
 	if err := awaitSet(ctx, cl, of, id.String(), result, timeout); err != nil || action != model.ActionStop {
 		return true, err
 	}
-	// What is shown of it from now on is that it is stopped.
+	// Commands that follow shall find the link stopped.
 	err = poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		all, err := cl.Links(ctx, id.Network)
 		return !slices.ContainsFunc(all, func(l model.LinkStatus) bool {

@@ -287,7 +287,7 @@ func reservedMemory(n model.NodeStatus) string {
 	return usedOf(byteCount(uint64(n.MemoryReserved)), memory(n.Memory))
 }
 
-// freeDisk is what is free of the disk that a node's data is on; empty while nobody has told.
+// freeDisk is how much of the disk with the node's data is free; empty as long as the node has not told.
 func freeDisk(n model.NodeStatus) string {
 	if n.Disk == 0 {
 		return ""

@@ -105,10 +105,11 @@ func escaped(b []byte) []byte {
 	return append(out, b[from:]...)
 }
 
-// escapes are those of characters in JSON but for lines and tabs.
+// escapes matches the escape sequences of JSON strings, but not those of line breaks and tabs.
 var escapes = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|[bfr\\"])`)
 
-// shown is JSON whose texts have such characters written out, as tables show them: YAML would hold them as they are.
+// shown is JSON to make YAML from. In its texts the escape sequences are spelt out, as in tables: YAML would hold the
+// characters themselves, and a terminal would act upon them.
 func shown(b []byte) []byte {
 	return escapes.ReplaceAllFunc(escaped(b), func(escape []byte) []byte {
 		switch string(escape[1:]) {

@@ -22,9 +22,9 @@ func (f *fileFlags) addOutsideFlag(cmd *cobra.Command) {
 	mustComplete(cmd.MarkFlagDirname("outside-files"))
 }
 
-// checkOutside refuses networks that take files of elsewhere: a file of somebody else's may name any that its reader
-// can read, and what is put into an element leaves it with the first packet. Images are told only. They are often
-// kept elsewhere, and what is none is refused.
+// checkOutside refuses networks that take files from elsewhere. A file may be somebody else's, and name anything that
+// its reader can read; what is put into an element can leave it with the first packet. Images from elsewhere are only
+// told: they are often kept elsewhere, and a file that is no image is refused anyway.
 func (c *CLI) checkOutside(f *fileFlags) error {
 	var refused, told []string
 	for _, d := range f.from {
@@ -77,7 +77,7 @@ func (f *fileFlags) outsideImages(d placedDocument) (words []string) {
 			continue
 		}
 		if below, err := spec.Below(filepath.Dir(d.file), e.Image); err != nil || below {
-			continue // reading it says what is wrong
+			continue // whoever reads it says what is wrong
 		}
 		if allowed, err := f.allows(e.Image); err == nil && !allowed {
 			words = append(words, fmt.Sprintf("image of %s is read from %s, outside of the file's directory", e.Name,
@@ -87,7 +87,7 @@ func (f *fileFlags) outsideImages(d placedDocument) (words []string) {
 	return words
 }
 
-// shortened are the first of sorted lines, and how many more there are.
+// shortened returns the first of the sorted lines, and then how many more there are.
 func shortened(lines []string, are string) []string {
 	slices.Sort(lines)
 	lines = slices.Compact(lines)

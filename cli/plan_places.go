@@ -13,8 +13,8 @@ import (
 // mostNames is how many elements and links are named in a line.
 const mostNames = 8
 
-// showPlaces tells where the elements and links of planned networks would be, and what the nodes would have left, where
-// who asks may know that.
+// showPlaces tells where the elements and links of planned networks would be. It also tells what the nodes would have
+// left, if the caller may see the nodes.
 func (c *CLI) showPlaces(ctx context.Context, cl Client, planned []model.ApplyResult) error {
 	nodes, left := leftAfter(ctx, cl, planned)
 	for _, p := range planned {
@@ -69,8 +69,8 @@ type room struct {
 	memory model.Bytes
 }
 
-// leftAfter works out what nodes would have left once everything that is planned is as planned. Nodes that may not be
-// looked at are none.
+// leftAfter works out what nodes would have left once the plan is carried out. If the caller may not see the nodes, it
+// returns nothing.
 func leftAfter(ctx context.Context, cl Client, planned []model.ApplyResult) ([]model.NodeStatus, map[string]room) {
 	nodes, err := cl.Nodes(ctx)
 	if err != nil {

@@ -131,7 +131,7 @@ func (c *CLI) showQuotas(all []model.QuotaStatus, o output) error {
 	return t.write(c.Out, c.colour(), true, "")
 }
 
-// boundOf is what is used, of what may be.
+// boundOf writes what is used and, if there is a limit, of how much.
 func boundOf[T cmp.Ordered](used string, limit T, text func(T) string) string {
 	var none T
 	if limit == none {

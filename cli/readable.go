@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// readable is where text goes that an element's programs printed. A terminal gets it with its lines and colours, and
-// nothing else of it that a terminal would act upon: whoever wrote it may be somebody else than who reads it.
+// readable is where text goes that an element's programs printed. Of its control characters only those for lines and
+// colours reach a terminal: whoever wrote the text may be somebody else than the one who reads it.
 func (c *CLI) readable() io.Writer {
 	if !c.terminal() {
 		return c.Out

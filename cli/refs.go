@@ -21,9 +21,9 @@ func (r ref) id() model.ID         { return model.ID{Network: r.network, Element
 func (r ref) portID() model.PortID { return model.PortID{ID: r.id(), Interface: r.iface} }
 
 // refs reads what users type: [OWNER/]NET, [OWNER/]NET/ELEMENT or [OWNER/]NET/ELEMENT:IF. Names of interfaces may
-// contain slashes and dots ("ge-0/0/1"), so the parts are split from the left. What only the manager can tell, it is
-// asked for once: which networks there are. If it does not answer, what was typed is taken as it is: whatever is done
-// then says that there is no manager.
+// contain slashes and dots ("ge-0/0/1"), so the parts are split from the left. Which networks there are only the
+// manager can tell; it is asked once. If it does not answer, what was typed is taken as it is: the command that follows
+// will say that there is no manager.
 type refs struct {
 	c     *CLI
 	ctx   context.Context
@@ -63,7 +63,8 @@ func (r *refs) known() *model.Names {
 	return r.names
 }
 
-// network reads [OWNER/]NET. What there is not stays as it is: whoever looks it up says what there is.
+// network reads [OWNER/]NET. If there is no such network, it returns what was typed: the look-up that follows says
+// which networks there are.
 func (r *refs) network(s string) (string, error) {
 	switch parts := strings.Split(s, "/"); {
 	case strings.Contains(s, ":"), len(parts) > 2, parts[len(parts)-1] == "":
@@ -79,13 +80,13 @@ func (r *refs) network(s string) (string, error) {
 	return is.Key, nil
 }
 
-// key is what a network is called within the instance, as in the names of directories.
+// key is the network's name within the instance, as directories are named.
 func (r *refs) key(network string) string {
 	r.known()
 	return cmp.Or(r.keys[network], network)
 }
 
-// networks is network for several.
+// networks does what network does, for several.
 func (r *refs) networks(all []string) ([]string, error) {
 	out := make([]string, len(all))
 	for i, s := range all {
@@ -97,7 +98,7 @@ func (r *refs) networks(all []string) ([]string, error) {
 	return out, nil
 }
 
-// split splits what was typed, and tells how many names are before the colon.
+// split splits what was typed into the names before the colon and the interface behind it.
 func split(s string) (names []string, iface string, err error) {
 	before, iface, hasInterface := strings.Cut(s, ":")
 	names = strings.Split(before, "/")
@@ -115,8 +116,8 @@ func split(s string) (names []string, iface string, err error) {
 	return names, iface, nil
 }
 
-// any reads whatever may be named. Where A/B is an element or a link of a network A, and a network of an owner A as
-// well, it is refused.
+// any reads the name of any object. A/B may be the element or link B of network A, and also network B of an owner A:
+// then it is refused.
 func (r *refs) any(s string) (ref, error) {
 	names, iface, err := split(s)
 	if err != nil || names[0] == nodeWord && len(names) == 2 {
@@ -141,7 +142,7 @@ func (r *refs) any(s string) (ref, error) {
 	return ref{network: owned.Key}, nil
 }
 
-// fully is an element with its network's owner.
+// fully returns an element's name with the owner of its network in front.
 func (r *refs) fully(of ref) string {
 	is, err := r.known().Find(of.network)
 	if err != nil || is.Owner == "" {
@@ -150,7 +151,7 @@ func (r *refs) fully(of ref) string {
 	return is.Owner + "/" + is.Title + "/" + of.element
 }
 
-// has tells whether a network has an element or a link of a name.
+// has tells whether a network has such an element or link.
 func (r *refs) has(of ref) bool {
 	if r.cl == nil {
 		return false
@@ -162,7 +163,7 @@ func (r *refs) has(of ref) bool {
 	return err == nil && slices.Contains(all, of.element)
 }
 
-// below is an element, with its network's owner or without.
+// below reads the names of an element: its network, perhaps with an owner before it, and itself.
 func (r *refs) below(names []string, iface string) (ref, error) {
 	element := names[len(names)-1]
 	network, err := r.network(strings.Join(names[:len(names)-1], "/"))

@@ -30,7 +30,7 @@ type remote struct {
 	server, tokenFile string
 	instanceFlag      func() bool // tells whether --instance, or the environment, names an instance
 	typed             func() bool // tells whether --instance does
-	told              bool        // that something does not count
+	told              bool        // whether the note about a contradiction was printed
 }
 
 func (c *CLI) addRemoteFlags(root *cobra.Command) {
@@ -83,8 +83,8 @@ func (c *CLI) readLogin() (login, error) {
 	return l, nil
 }
 
-// contradiction tells where the flags and the environment say different things of what to speak to: an error where
-// neither is more explicit, else a note of what does not count.
+// contradiction tells whether flags and environment name different places to speak to. That is an error if neither is
+// more explicit than the other; else there is a note about the one that is ignored.
 func (c *CLI) contradiction() (note string, err error) {
 	if c.remote.typed == nil {
 		return "", nil
@@ -111,8 +111,8 @@ func (c *CLI) contradiction() (note string, err error) {
 	return "", nil
 }
 
-// chosen is the manager elsewhere that this command is for. It is empty if the command is for an instance of this
-// machine.
+// chosen returns the manager on another machine that this command is for. It is empty if the command is for an instance
+// of this machine.
 func (c *CLI) chosen() (server string, token trust.Token, err error) {
 	server = c.named()
 	var kept login
@@ -180,7 +180,7 @@ func (c *CLI) localOnly(what string) error {
 	return err
 }
 
-// elsewhere is the manager elsewhere that this command is for, whether there is a token for it or not.
+// elsewhere returns that manager without asking for a token.
 func (c *CLI) elsewhere() (string, error) {
 	if server := c.named(); server != "" {
 		return server, nil
@@ -192,7 +192,7 @@ func (c *CLI) elsewhere() (string, error) {
 	return kept.Server, err
 }
 
-// named is the manager elsewhere that --server or the environment names for this command.
+// named returns the manager that --server or the environment names for this command.
 func (c *CLI) named() string {
 	if c.remote.server == "" && c.remote.instanceFlag != nil && !c.remote.instanceFlag() {
 		return c.Getenv(serverVariable)
@@ -200,9 +200,9 @@ func (c *CLI) named() string {
 	return c.remote.server
 }
 
-// OnlyHere has commands refuse to be for a manager elsewhere, instead of doing here what was meant for there. What
-// starts and ends the platform of a machine is not meant for elsewhere only because there is a login: logins says
-// whether that counts as well.
+// OnlyHere makes commands refuse to work if they are meant for a manager on another machine: they would do here what
+// was meant for there. With logins, a login counts for this as well. What starts and ends the platform of a machine
+// works in spite of a login.
 func (c *CLI) OnlyHere(logins bool, all ...*cobra.Command) []*cobra.Command {
 	for _, cmd := range all {
 		run := cmd.RunE

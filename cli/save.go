@@ -58,8 +58,8 @@ wrote last. Files that were made or changed inside elements are listed in commen
 	return cmd
 }
 
-// saveRunning prints a network as it is by now. It prints the file also where not every element has answered, and then
-// says so and fails: a script must not take the one for the other.
+// saveRunning prints a network as it is by now. If an element did not answer, it still prints the file, but then says
+// so and fails: no script shall take such a file for a whole one.
 func (c *CLI) saveRunning(ctx context.Context, cl Client, record model.Record) error {
 	running, notes, err := askRunning(ctx, cl, &record.Network)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *CLI) saveRunning(ctx context.Context, cl Client, record model.Record) e
 	return nil
 }
 
-// askRunning asks all elements of a network what they are by now. notes say for which of them that is not known.
+// askRunning asks all elements of a network what they are by now. The notes say of which elements that is not known.
 func askRunning(ctx context.Context, cl Client, net *model.Network) (map[string]model.Running, []string, error) {
 	answers, errs := make([]model.Running, len(net.Elements)), make([]error, len(net.Elements))
 	var all sync.WaitGroup

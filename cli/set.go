@@ -56,7 +56,7 @@ as that file says.`,
 			if err != nil {
 				return err
 			}
-			// What makes no sense whatever it is said of is a mistake of the command line.
+			// Values that make no sense for any object are a mistake of the command line.
 			object := of.element
 			if ends != nil {
 				object = given[0]
@@ -129,7 +129,7 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, request model.SetReque
 	if of.element != "" {
 		name = of.id().String()
 	}
-	// What is given away is called otherwise from now on.
+	// A network with a new owner has another name from now on, which is no change of its own.
 	of.network, result.Before.Network.Name = result.Record.Network.Name, result.Record.Network.Name
 	changes := plan.Diff(result.Before.Network, result.Record.Network)
 	if o.format == formatTable {
@@ -196,7 +196,7 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 			return false, err
 		}
 		e, err := findElement(elements, of.id())
-		if err != nil { // a link
+		if err != nil { // it is a link
 			return !slices.ContainsFunc(elements, func(e model.ElementView) bool { return e.AtWork }), nil
 		}
 		if e.AtWork {

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// bashWords stands in for the two functions of the bash-completion package that the script needs, where that is not
-// installed: bash splits words at ":", which names of interfaces have in them.
+// bashWords stands in for two functions of the bash-completion package, if that is not installed. The script needs them
+// because bash splits words at ":", which is part of the names of interfaces.
 const bashWords = `# bash completion for polyplane; for this session: source <(polyplane completion bash)
 if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
     _get_comp_words_by_ref() {

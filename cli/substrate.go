@@ -71,7 +71,7 @@ func roundTrip(d time.Duration) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// free is what a direction's capacity leaves; nothing where that is not known.
+// free is how much of a direction's capacity is left; empty if that is not known.
 func free(m *model.LinkMeasure) string {
 	if m == nil || m.Capacity == 0 {
 		return ""

@@ -50,7 +50,7 @@ type table struct {
 	rows [][]cell
 	// widths, once set, are kept by later prints: what a watch appends stays aligned.
 	widths []int
-	// closer is how much closer than usual the columns stand.
+	// closer is by how much the columns stand closer than usual.
 	closer int
 	// spare are the columns that fit may leave out, the least important first.
 	spare []int
@@ -151,8 +151,8 @@ func (t *table) drop(column int) {
 	}
 }
 
-// printable keeps names and messages, which come from anywhere, from controlling the user's terminal. They may have
-// lines.
+// printable makes text safe for the user's terminal: names and messages come from anywhere, and could control it. Line
+// breaks and tabs stay.
 func printable(s string) string { return model.Printable(s, "\n\t") }
 
 // say prints a sentence with others' words in it.

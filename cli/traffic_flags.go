@@ -425,7 +425,7 @@ func (p *trafficPlan) checkSearch() error {
 	return nil
 }
 
-// share reads 50% or 0.5, above 0 and at most 1.
+// share reads a share such as 50% or 0.5, above 0 and at most 1.
 func share(s string) (float64, bool) {
 	v, percent := strings.CutSuffix(s, "%")
 	f, err := strconv.ParseFloat(v, 64)

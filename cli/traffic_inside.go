@@ -21,11 +21,12 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Whoever has no root on the machine measures from inside: two processes, one in each element. They may do what any
-// command there may, count for the elements, and what they send is metered as all that these send.
+// Users without root on the machine measure from inside: two processes, one in each element. These may do what any
+// command there may do, and count towards the elements' limits. What they send is metered like everything else that the
+// elements send.
 
 const (
-	// maxInside is how long such a measurement lasts at most.
+	// maxInside bounds how long such a measurement lasts.
 	maxInside = 10 * time.Minute
 	// insideSlack is how long the two processes may take beyond that to begin and to end.
 	insideSlack = 30 * time.Second

@@ -174,14 +174,14 @@ func (t *trafficRun) burstsOn(ctx context.Context, b *trial.Bench) error {
 	return t.figure(t.paths[0].label(), "longest burst without loss", "frames", samples)
 }
 
-// used takes the CPU time that f uses.
+// used returns f with an account: the report gets the CPU time that f uses.
 func (t *trafficRun) used(f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return t.account(t.watch(), func() error { return f(ctx) })
 	}
 }
 
-// account takes the CPU time that f uses, of what is watched.
+// account runs f, and puts the CPU time that it uses into the report, as far as it is watched.
 func (t *trafficRun) account(w machine.Watch, f func() error) error {
 	before, err := w.Read()
 	if err != nil {

@@ -50,8 +50,8 @@ type trafficShape struct {
 	Confidence float64         `json:"confidence"`
 	Placement  trial.Placement `json:"placement"` // of the first pair
 	Open       bool            `json:"open"`
-	TimeEvery  int             `json:"time_every"`  // every so manieth frame was timed
-	CheckEvery int             `json:"check_every"` // … and had its whole payload checked
+	TimeEvery  int             `json:"time_every"`  // one of so many frames was timed
+	CheckEvery int             `json:"check_every"` // one of so many frames had its whole payload checked
 }
 
 // trafficRun is one command under way.

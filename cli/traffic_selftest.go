@@ -61,7 +61,7 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 	return printSelfTest(c.Out, report, c.colour(), c.columns())
 }
 
-// writeWhole replaces a file. Whoever reads it sees the old one or the new one, and two who write it do not mix.
+// writeWhole replaces a file. A reader sees the old file or the new one, never a mixture, also if two write at once.
 func writeWhole(path string, b []byte, mode fs.FileMode) error {
 	t, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

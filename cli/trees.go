@@ -51,7 +51,8 @@ func (c *CLI) bringTrees(ctx context.Context, cl Client, networks []model.Networ
 // treeSource is where files are that are too large for a document, and the mode that all of them get.
 type treeSource struct{ path, mode string }
 
-// bringTree brings one, and returns its ID. What was looked at for the plan, and is there, is not read again.
+// bringTree brings the files of one place, and returns their ID. The plan has looked at them before: if the manager has
+// them already, they are not read again.
 func (c *CLI) bringTree(ctx context.Context, cl Client, f model.File, send bool) (string, error) {
 	if id := c.trees[treeSource{f.Tree, f.Mode}]; id != "" && send {
 		_, err := cl.NameImage(ctx, id, "")
@@ -63,7 +64,7 @@ func (c *CLI) bringTree(ctx context.Context, cl Client, f model.File, send bool)
 	if err != nil {
 		return "", badFile(err)
 	}
-	defer closeAll() //nolint:errcheck // they were only read
+	defer closeAll() //nolint:errcheck // files that were only read
 	given := each.Of(files, func(is spec.LargeFile) image.Given {
 		return image.Given{Path: is.Path, Size: is.Size, Perm: is.Perm, Open: is.Open}
 	})
@@ -96,7 +97,7 @@ func (c *CLI) sendTree(ctx context.Context, cl Client, img *image.Image, what st
 	return err
 }
 
-// treesOf are the IDs of what a network puts into elements as a whole.
+// treesOf returns the IDs of the sets of files that a network puts into its elements.
 func treesOf(n *model.Network) (ids []string) {
 	for i := range n.Elements {
 		for _, f := range n.Elements[i].Contents {
