@@ -7,6 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 )
@@ -70,11 +71,8 @@ var (
 // lose notes the words of a text. The names that a range or a shape stands for are any.
 func (b *blanks) lose(top, text string) {
 	words := map[string]struct{}{}
-	var prefixes []string
 	all, shape := false, false
-	for _, m := range manyWord.FindAllStringSubmatch(text, maxErrors) {
-		prefixes = append(prefixes, m[1])
-	}
+	prefixes := each.Of(manyWord.FindAllStringSubmatch(text, maxErrors), func(m []string) string { return m[1] })
 	for _, w := range nameWord.FindAllString(text, -1) {
 		words[w] = struct{}{}
 		shape = shape || isShape(w)

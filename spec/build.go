@@ -158,11 +158,10 @@ func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, address
 }
 
 func routesOf(routes []form.Route) (all []model.Route) {
-	for _, r := range routes {
-		all = append(all, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface, Type: r.Type,
-			Metric: r.Metric})
-	}
-	return all
+	return each.Of(routes, func(r form.Route) model.Route {
+		return model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface, Type: r.Type,
+			Metric: r.Metric}
+	})
 }
 
 // ospfPort is what OSPF does at an interface.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 )
 
@@ -409,12 +410,7 @@ func removeForeign(e *Element) (n int, err error) {
 
 // foreign returns the devices that somebody made and that can do anything.
 func foreign(all []Device) (others []Device) {
-	for _, d := range all {
-		if !d.Port && d.Up {
-			others = append(others, d)
-		}
-	}
-	return others
+	return each.That(all, func(d Device) bool { return !d.Port && d.Up })
 }
 
 // guard keeps the barred elements without devices of their own, and the paced ones at their pace, even at ports that

@@ -3,6 +3,7 @@ package form
 import (
 	"reflect"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -28,10 +29,7 @@ type KnownKey struct {
 
 // Known is Keys'.
 func (s *Said[T]) Known() (all []KnownKey) {
-	for _, k := range s.Value.Keys() {
-		all = append(all, KnownKey{k.Name, k.Meaning, k.Type})
-	}
-	return all
+	return each.Of(s.Value.Keys(), func(k model.Key[T]) KnownKey { return KnownKey{k.Name, k.Meaning, k.Type} })
 }
 
 // Say is Keys'.
