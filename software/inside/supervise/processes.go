@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -199,7 +198,12 @@ func userOf(who string) (c *syscall.Credential, home string, ok bool) {
 }
 
 func contains(list []string, word string) bool {
-	return slices.ContainsFunc(list, func(w string) bool { return w == word && word != "" })
+	for _, w := range list {
+		if w == word && word != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // lines are the fields of the lines of a short file.
