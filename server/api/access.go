@@ -25,27 +25,21 @@ type tokenPath struct {
 }
 
 func (s *Server) tokenRoutes(api huma.API) {
-	huma.Register(api, operation("whoami", http.MethodGet, "/whoami", "Who am I, to the manager?", "access"),
-		func(ctx context.Context, _ *struct{}) (*body[model.Whoami], error) {
+	reply(api, operation("whoami", http.MethodGet, "/whoami", "Who am I, to the manager?", "access"),
+		func(ctx context.Context, _ *struct{}) (model.Whoami, error) {
 			c := callerOf(ctx)
-			return &body[model.Whoami]{model.Whoami{Instance: s.views.Ping().Instance, User: c.Name, Role: c.Role}}, nil
+			return model.Whoami{Instance: s.views.Ping().Instance, User: c.Name, Role: c.Role}, nil
 		})
-	huma.Register(api, operation("tokens", http.MethodGet, "/tokens", "The tokens, without their secrets", "access"),
-		func(context.Context, *struct{}) (*body[[]model.Token], error) {
-			return &body[[]model.Token]{list(s.tokens.ListTokens())}, nil
-		})
+	reply(api, operation("tokens", http.MethodGet, "/tokens", "The tokens, without their secrets", "access"),
+		func(context.Context, *struct{}) ([]model.Token, error) { return list(s.tokens.ListTokens()), nil })
 	create := operation("create-token", http.MethodPost, "/tokens",
 		"Make a token, for a host that is to join or for a user", "access")
 	create.MaxBodyBytes = maxSmallBody
-	huma.Register(api, create, func(ctx context.Context, in *tokenInput) (*body[model.TokenResult], error) {
-		r, err := s.tokens.CreateToken(ctx, in.Body)
-		return &body[model.TokenResult]{r}, statusError(err)
+	reply(api, create, func(ctx context.Context, in *tokenInput) (model.TokenResult, error) {
+		return s.tokens.CreateToken(ctx, in.Body)
 	})
-	huma.Register(api, operation("revoke-token", http.MethodDelete, "/tokens/{id}", "Make a token useless", "access"),
-		func(ctx context.Context, in *tokenPath) (*body[model.Token], error) {
-			t, err := s.tokens.RevokeToken(ctx, in.ID)
-			return &body[model.Token]{t}, statusError(err)
-		})
+	reply(api, operation("revoke-token", http.MethodDelete, "/tokens/{id}", "Make a token useless", "access"),
+		func(ctx context.Context, in *tokenPath) (model.Token, error) { return s.tokens.RevokeToken(ctx, in.ID) })
 }
 
 type joinInput struct {
@@ -86,7 +80,7 @@ func (s *Server) memberRoutes(api huma.API) {
 		"A host becomes a node, with a token that is good for that once", "access")
 	join.MaxBodyBytes = maxSmallBody
 	join.BodyReadTimeout = 30 * time.Second
-	huma.Register(api, join, func(ctx context.Context, in *joinInput) (*body[model.JoinResult], error) {
+	reply(api, join, func(ctx context.Context, in *joinInput) (model.JoinResult, error) {
 		var token trust.Token
 		// The token comes before anything else: the manager does the work of a join only for those who have one.
 		err := s.guard.failures.try(hostOf(in.host), func() (err error) {
@@ -96,36 +90,32 @@ func (s *Server) memberRoutes(api huma.API) {
 			return s.gate.Host(token)
 		})
 		if err != nil {
-			return nil, statusError(err)
+			return model.JoinResult{}, err
 		}
-		r, err := s.members.Join(ctx, token, in.Body)
-		return &body[model.JoinResult]{r}, statusError(err)
+		return s.members.Join(ctx, token, in.Body)
 	})
 	renew := operation("renew", http.MethodPost, "/nodes/{node}/renew",
 		"A node gets a new certificate in time", "agents")
 	renew.MaxBodyBytes = maxSmallBody
-	huma.Register(api, renew, func(ctx context.Context, in *renewInput) (*body[model.JoinResult], error) {
-		r, err := s.members.Renew(callerOf(ctx).Node, in.Body)
-		return &body[model.JoinResult]{r}, statusError(err)
+	reply(api, renew, func(ctx context.Context, in *renewInput) (model.JoinResult, error) {
+		return s.members.Renew(callerOf(ctx).Node, in.Body)
 	})
-	huma.Register(api, operation("node", http.MethodGet, "/nodes/{node}", "One node at a glance", "nodes"),
-		func(ctx context.Context, in *NodePath) (*body[model.NodeStatus], error) {
+	reply(api, operation("node", http.MethodGet, "/nodes/{node}", "One node at a glance", "nodes"),
+		func(ctx context.Context, in *NodePath) (model.NodeStatus, error) {
 			d, err := s.dump(ctx, "", Parts{Nodes: true})
 			for _, n := range d.Nodes {
 				if n.Name == in.Node {
-					return &body[model.NodeStatus]{n}, nil
+					return n, nil
 				}
 			}
 			if err == nil {
 				err = NotFound("there is no node %s", in.Node)
 			}
-			return nil, statusError(err)
+			return model.NodeStatus{}, err
 		})
-	huma.Register(api, operation("remove-node", http.MethodDelete, "/nodes/{node}",
+	obey(api, operation("remove-node", http.MethodDelete, "/nodes/{node}",
 		"A node that joined is one no longer; nothing may be placed on it", "nodes"),
-		func(ctx context.Context, in *NodePath) (*struct{}, error) {
-			return nil, statusError(s.members.RemoveNode(ctx, in.Node))
-		})
+		func(ctx context.Context, in *NodePath) error { return s.members.RemoveNode(ctx, in.Node) })
 	op := operation("tunnel", http.MethodGet, "/nodes/{node}/tunnel",
 		fmt.Sprintf("A node that joined holds this open, for the manager to reach its agent: upgrade to %q",
 			tunnel.Protocol), "agents")

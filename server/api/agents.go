@@ -43,36 +43,22 @@ type reportInput struct {
 // agentRoutes are what nodes' agents ask for. A node speaks for itself only: the guard has compared who asks with the
 // path, and what is told must be of that node as well.
 func (s *Server) agentRoutes(api huma.API) {
-	huma.Register(api, operation("register", http.MethodPost, "/nodes/{node}/register",
+	obey(api, operation("register", http.MethodPost, "/nodes/{node}/register",
 		"A node's agent makes itself known", "agents"),
-		func(_ context.Context, in *registerInput) (*struct{}, error) {
-			return nil, statusError(s.agents.Register(in.Node, in.Body))
+		func(_ context.Context, in *registerInput) error { return s.agents.Register(in.Node, in.Body) })
+	obey(api, operation("report", http.MethodPost, "/nodes/{node}/report", "A node tells how it is", "agents"),
+		func(_ context.Context, in *reportInput) error {
+			return itself("the report is", in.Body.Node, in.Node, func() error { return s.agents.Report(in.Body) })
 		})
-	huma.Register(api, operation("report", http.MethodPost, "/nodes/{node}/report", "A node tells how it is", "agents"),
-		func(_ context.Context, in *reportInput) (*struct{}, error) {
-			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the report is of node %q, the request of %q",
-					in.Body.Node, in.Node)))
-			}
-			return nil, statusError(s.agents.Report(in.Body))
-		})
-	huma.Register(api, operation("measures", http.MethodPost, "/nodes/{node}/measures",
+	obey(api, operation("measures", http.MethodPost, "/nodes/{node}/measures",
 		"A node tells what it has measured of its links and of its agent", "agents"),
-		func(_ context.Context, in *measuresInput) (*struct{}, error) {
-			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the measures are of node %q, the request of %q",
-					in.Body.Node, in.Node)))
-			}
-			return nil, statusError(s.agents.Measure(in.Body))
+		func(_ context.Context, in *measuresInput) error {
+			return itself("the measures are", in.Body.Node, in.Node, func() error { return s.agents.Measure(in.Body) })
 		})
-	huma.Register(api, operation("beat", http.MethodPost, "/nodes/{node}/beat",
+	obey(api, operation("beat", http.MethodPost, "/nodes/{node}/beat",
 		"A sign of life of a node's agent", "agents"),
-		func(_ context.Context, in *beatInput) (*struct{}, error) {
-			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the beat is of node %q, the request of %q",
-					in.Body.Node, in.Node)))
-			}
-			return nil, statusError(s.agents.Beat(in.Body))
+		func(_ context.Context, in *beatInput) error {
+			return itself("the beat is", in.Body.Node, in.Node, func() error { return s.agents.Beat(in.Body) })
 		})
 	huma.Register(api, streaming[model.Update](api, operation("desired", http.MethodGet, "/nodes/{node}/desired",
 		"Everything a node shall have, at once and then what changes, as a stream", "agents")),
@@ -91,4 +77,12 @@ func (s *Server) agentRoutes(api huma.API) {
 				}
 			}), nil
 		})
+}
+
+// itself does what a node asks for if what it tells is of the node itself.
+func itself(told, of, node string, do func() error) error {
+	if of != node {
+		return Invalid(fmt.Sprintf("%s of node %q, the request of %q", told, of, node))
+	}
+	return do()
 }

@@ -6,6 +6,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -117,3 +118,16 @@ func operation(id, method, path, summary string, tags ...string) huma.Operation 
 
 // body wraps an answer.
 type body[T any] struct{ Body T }
+
+// reply registers an operation that answers with what f makes of a request.
+func reply[In, Out any](api huma.API, op huma.Operation, f func(context.Context, *In) (Out, error)) {
+	huma.Register(api, op, func(ctx context.Context, in *In) (*body[Out], error) {
+		out, err := f(ctx, in)
+		return &body[Out]{out}, statusError(err)
+	})
+}
+
+// obey registers an operation that answers with nothing but that it was done.
+func obey[In any](api huma.API, op huma.Operation, f func(context.Context, *In) error) {
+	huma.Register(api, op, func(ctx context.Context, in *In) (*struct{}, error) { return nil, statusError(f(ctx, in)) })
+}

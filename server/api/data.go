@@ -45,41 +45,37 @@ func (s *Server) dataRoutes(api huma.API) {
 			panic(http.ErrAbortHandler) // so that whoever reads it learns that it is not whole
 		}
 	})
-	huma.Register(api, operation("trash", http.MethodGet, "/trash", "What removed elements owned on disk", "data"),
-		func(ctx context.Context, _ *struct{}) (*body[model.TrashList], error) {
-			l, err := s.data.Trash(ctx)
-			return &body[model.TrashList]{l}, statusError(err)
-		})
-	huma.Register(api, operation("restore-trash", http.MethodPost, "/trash/restore",
+	reply(api, operation("trash", http.MethodGet, "/trash", "What removed elements owned on disk", "data"),
+		func(ctx context.Context, _ *struct{}) (model.TrashList, error) { return s.data.Trash(ctx) })
+	obey(api, operation("restore-trash", http.MethodPost, "/trash/restore",
 		"Give disks out of the trash back to elements of their names, which must be stopped", "data"),
-		func(ctx context.Context, in *trashInput) (*struct{}, error) {
+		func(ctx context.Context, in *trashInput) error {
 			err := s.keyItems(ctx, &in.Body)
 			if err == nil {
 				err = s.data.RestoreTrash(ctx, in.Body)
 			}
-			return nil, statusError(err)
+			return err
 		})
-	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty",
+	obey(api, operation("empty-trash", http.MethodPost, "/trash/empty",
 		"Delete items of the trash for good; all, where none is named", "data"),
-		func(ctx context.Context, in *trashInput) (*struct{}, error) {
+		func(ctx context.Context, in *trashInput) error {
 			err := s.keyItems(ctx, &in.Body)
 			if err == nil {
 				err = s.data.EmptyTrash(ctx, in.Body.Items)
 			}
-			return nil, statusError(err)
+			return err
 		})
-	huma.Register(api, operation("recover", http.MethodPost, "/recover",
+	reply(api, operation("recover", http.MethodPost, "/recover",
 		"Put networks that the store does not know together again, from what nodes were told to have", "data"),
-		func(ctx context.Context, in *recoverInput) (*body[model.RecoverResult], error) {
+		func(ctx context.Context, in *recoverInput) (model.RecoverResult, error) {
 			for i, reference := range in.Body.Networks {
 				key, err := s.guard.key(callerOf(ctx), reference)
 				if err != nil {
-					return nil, statusError(err)
+					return model.RecoverResult{}, err
 				}
 				in.Body.Networks[i] = key
 			}
-			r, err := s.data.Recover(ctx, in.Body)
-			return &body[model.RecoverResult]{r}, statusError(err)
+			return s.data.Recover(ctx, in.Body)
 		})
 }
 

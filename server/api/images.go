@@ -39,16 +39,13 @@ type imageInput struct {
 
 // imageRoutes are about images and files. Their contents are streams, in both directions: they do not fit into memory.
 func (s *Server) imageRoutes(api huma.API) {
-	huma.Register(api, operation("images", http.MethodGet, "/images", "Images that elements can be made from",
+	reply(api, operation("images", http.MethodGet, "/images", "Images that elements can be made from",
 		"images"),
-		func(ctx context.Context, _ *struct{}) (*body[model.ImageList], error) {
-			return &body[model.ImageList]{s.images.Images(ctx)}, nil
-		})
-	huma.Register(api, operation("remove-image", http.MethodDelete, "/images/{image}",
+		func(ctx context.Context, _ *struct{}) (model.ImageList, error) { return s.images.Images(ctx), nil })
+	reply(api, operation("remove-image", http.MethodDelete, "/images/{image}",
 		"Remove an image that no network uses; where it has several names, only the one that is given", "images"),
-		func(ctx context.Context, in *imageInput) (*body[model.Image], error) {
-			is, err := s.images.RemoveImage(ctx, in.Image)
-			return &body[model.Image]{is}, statusError(err)
+		func(ctx context.Context, in *imageInput) (model.Image, error) {
+			return s.images.RemoveImage(ctx, in.Image)
 		})
 	text := func(name, in, words string) *huma.Param {
 		return &huma.Param{Name: name, In: in, Required: true, Schema: &huma.Schema{Type: huma.TypeString},

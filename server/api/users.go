@@ -71,114 +71,95 @@ type removeInput struct {
 }
 
 func (s *Server) userRoutes(api huma.API) {
-	huma.Register(api, operation("ping", http.MethodGet, "/ping", "Is the manager there?", "instance"),
-		func(context.Context, *struct{}) (*body[model.Pong], error) {
-			return &body[model.Pong]{s.views.Ping()}, nil
-		})
-	huma.Register(api, operation("substrate", http.MethodGet, "/substrate", "The physical nodes and links", "nodes"),
-		func(context.Context, *struct{}) (*body[model.Substrate], error) {
-			return &body[model.Substrate]{s.views.Substrate()}, nil
-		})
-	huma.Register(api, operation("substrate-links", http.MethodGet, "/substrate/links",
+	reply(api, operation("ping", http.MethodGet, "/ping", "Is the manager there?", "instance"),
+		func(context.Context, *struct{}) (model.Pong, error) { return s.views.Ping(), nil })
+	reply(api, operation("substrate", http.MethodGet, "/substrate", "The physical nodes and links", "nodes"),
+		func(context.Context, *struct{}) (model.Substrate, error) { return s.views.Substrate(), nil })
+	reply(api, operation("substrate-links", http.MethodGet, "/substrate/links",
 		"The substrate's links with what the nodes have measured of them", "nodes"),
-		func(context.Context, *struct{}) (*body[[]model.SubstrateLinkStatus], error) {
+		func(context.Context, *struct{}) ([]model.SubstrateLinkStatus, error) {
 			d, err := s.views.Dump("", Parts{Nodes: true})
-			return &body[[]model.SubstrateLinkStatus]{list(d.Substrate)}, statusError(err)
+			return list(d.Substrate), err
 		})
-	huma.Register(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
-		func(ctx context.Context, _ *struct{}) (*body[[]model.NodeStatus], error) {
+	reply(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
+		func(ctx context.Context, _ *struct{}) ([]model.NodeStatus, error) {
 			d, err := s.dump(ctx, "", Parts{Nodes: true})
-			return &body[[]model.NodeStatus]{list(d.Nodes)}, statusError(err)
+			return list(d.Nodes), err
 		})
-	huma.Register(api, operation("networks", http.MethodGet, "/networks", "The networks at a glance", "networks"),
-		func(ctx context.Context, _ *struct{}) (*body[[]model.NetworkStatus], error) {
+	reply(api, operation("networks", http.MethodGet, "/networks", "The networks at a glance", "networks"),
+		func(ctx context.Context, _ *struct{}) ([]model.NetworkStatus, error) {
 			d, err := s.dump(ctx, "", Parts{Networks: true})
-			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
+			return list(d.Networks), err
 		})
-	huma.Register(api, operation("names", http.MethodGet, "/names",
+	reply(api, operation("names", http.MethodGet, "/names",
 		"What the networks are called that the caller may name", "networks"),
-		func(ctx context.Context, _ *struct{}) (*body[model.NameList], error) {
-			return &body[model.NameList]{s.nameList(ctx)}, nil
-		})
-	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}",
+		func(ctx context.Context, _ *struct{}) (model.NameList, error) { return s.nameList(ctx), nil })
+	reply(api, operation("network", http.MethodGet, "/networks/{network}",
 		"Everything stored of a network", "networks"),
-		func(_ context.Context, in *NetworkPath) (*body[model.Record], error) {
-			r, err := s.networks.Network(in.Network)
-			return &body[model.Record]{r}, statusError(err)
-		})
-	huma.Register(api, operation("apply", http.MethodPut, "/networks/{network}",
+		func(_ context.Context, in *NetworkPath) (model.Record, error) { return s.networks.Network(in.Network) })
+	reply(api, operation("apply", http.MethodPut, "/networks/{network}",
 		"Make a network be like a document, all of it or nothing", "networks"),
-		func(ctx context.Context, in *applyInput) (*body[model.ApplyResult], error) {
+		func(ctx context.Context, in *applyInput) (model.ApplyResult, error) {
 			if in.Body.Name != in.Network {
-				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q",
-					in.Body.Name, in.Network)))
+				return model.ApplyResult{}, Invalid(fmt.Sprintf("the document is of network %q, the request of %q",
+					in.Body.Name, in.Network))
 			}
 			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
 				applyOptions(ctx, &in.ApplyQuery))
 			if err != nil {
-				return nil, statusError(err)
+				return model.ApplyResult{}, err
 			}
-			return &body[model.ApplyResult]{r[0]}, nil
+			return r[0], nil
 		})
 	all := operation("apply-all", http.MethodPut, "/networks",
 		"Make several networks be like documents, all of them or none", "networks")
 	all.MaxBodyBytes = maxBodyOfSeveral
-	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
+	reply(api, all, func(ctx context.Context, in *applyAllInput) ([]model.ApplyResult, error) {
 		r, err := s.networks.Apply(ctx, in.Body, applyOptions(ctx, &in.ApplyQuery))
 		if err != nil {
-			return nil, statusError(err)
+			return nil, err
 		}
-		return &body[[]model.ApplyResult]{list(r)}, nil
+		return list(r), nil
 	})
-	huma.Register(api, operation("delete", http.MethodDelete, "/networks/{network}",
+	obey(api, operation("delete", http.MethodDelete, "/networks/{network}",
 		"Remove a network; it is gone when every node has let go of its part", "networks"),
-		func(ctx context.Context, in *removeInput) (*struct{}, error) {
-			return nil, statusError(s.networks.Delete(ctx, in.Network, in.Now))
-		})
-	huma.Register(api, operation("keep", http.MethodPost, "/networks/{network}/keep",
+		func(ctx context.Context, in *removeInput) error { return s.networks.Delete(ctx, in.Network, in.Now) })
+	obey(api, operation("keep", http.MethodPost, "/networks/{network}/keep",
 		"Say that a network that was applied as provisional is whole, and stays", "networks"),
-		func(ctx context.Context, in *NetworkPath) (*struct{}, error) {
-			return nil, statusError(s.networks.Keep(ctx, in.Network))
-		})
-	huma.Register(api, operation("forget", http.MethodPost, "/networks/{network}/forget",
+		func(ctx context.Context, in *NetworkPath) error { return s.networks.Keep(ctx, in.Network) })
+	obey(api, operation("forget", http.MethodPost, "/networks/{network}/forget",
 		"Have nodes give up what they hold of a network and the store does not know", "networks"),
-		func(ctx context.Context, in *removeInput) (*struct{}, error) {
-			return nil, statusError(s.networks.Forget(ctx, in.Network, in.Now))
-		})
-	huma.Register(api, operation("check", http.MethodPost, "/networks/{network}/check",
+		func(ctx context.Context, in *removeInput) error { return s.networks.Forget(ctx, in.Network, in.Now) })
+	reply(api, operation("check", http.MethodPost, "/networks/{network}/check",
 		"Probe what a network's document expects", "networks"),
-		func(ctx context.Context, in *checkInput) (*body[model.CheckResult], error) {
-			r, err := s.networks.Check(ctx, in.Network, in.Body)
-			return &body[model.CheckResult]{r}, statusError(err)
+		func(ctx context.Context, in *checkInput) (model.CheckResult, error) {
+			return s.networks.Check(ctx, in.Network, in.Body)
 		})
-	huma.Register(api, operation("faults", http.MethodPost, "/networks/{network}/faults",
+	reply(api, operation("faults", http.MethodPost, "/networks/{network}/faults",
 		"Start a network's schedule of faults, or stop it and put back what it has changed", "networks"),
-		func(ctx context.Context, in *faultInput) (*body[model.Record], error) {
-			r, err := s.networks.Faults(ctx, in.Network, in.Body)
-			return &body[model.Record]{r}, statusError(err)
+		func(ctx context.Context, in *faultInput) (model.Record, error) {
+			return s.networks.Faults(ctx, in.Network, in.Body)
 		})
-	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
+	reply(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
 		"Start, stop, restart, suspend, resume, cut off or release an element", "elements"),
-		func(ctx context.Context, in *actInput) (*body[model.ActionResult], error) {
+		func(ctx context.Context, in *actInput) (model.ActionResult, error) {
 			if in.Body.Reason != "" && in.Body.Action != model.ActionQuarantine {
-				return nil, statusError(Invalid("a reason goes with a quarantine only"))
+				return model.ActionResult{}, Invalid("a reason goes with a quarantine only")
 			}
 			if in.Body.Action == model.ActionQuarantine {
-				r, err := s.settings.Quarantine(ctx, in.id(), in.Body.Reason)
-				return &body[model.ActionResult]{r}, statusError(err)
+				return s.settings.Quarantine(ctx, in.id(), in.Body.Reason)
 			}
-			r, err := s.networks.Act(ctx, in.id(), in.Body.Action)
-			return &body[model.ActionResult]{r}, statusError(err)
+			return s.networks.Act(ctx, in.id(), in.Body.Action)
 		})
-	huma.Register(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
-		func(ctx context.Context, in *OfNetwork) (*body[[]model.ElementView], error) {
+	reply(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
+		func(ctx context.Context, in *OfNetwork) ([]model.ElementView, error) {
 			d, err := s.dump(ctx, in.Network, Parts{Elements: true})
-			return &body[[]model.ElementView]{list(d.Elements)}, statusError(err)
+			return list(d.Elements), err
 		})
-	huma.Register(api, operation("links", http.MethodGet, "/links", "The links with their state and counters", "links"),
-		func(ctx context.Context, in *OfNetwork) (*body[[]model.LinkStatus], error) {
+	reply(api, operation("links", http.MethodGet, "/links", "The links with their state and counters", "links"),
+		func(ctx context.Context, in *OfNetwork) ([]model.LinkStatus, error) {
 			d, err := s.dump(ctx, in.Network, Parts{Links: true})
-			return &body[[]model.LinkStatus]{list(d.Links)}, statusError(err)
+			return list(d.Links), err
 		})
 }
 
