@@ -186,9 +186,8 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 
 // isCobraUsage tells whether cobra itself complains about the command line. cobra has no error types for that.
 func isCobraUsage(err error) bool {
-	return slices.ContainsFunc([]string{"unknown command ", "if any flags in the group ", "required flag"}, func(s string) bool {
-		return strings.HasPrefix(err.Error(), s)
-	})
+	own := []string{"unknown command ", "if any flags in the group ", "required flag"}
+	return slices.ContainsFunc(own, func(s string) bool { return strings.HasPrefix(err.Error(), s) })
 }
 
 // message is an error as users see it: what was being done, what is wrong, what would be right.

@@ -40,7 +40,7 @@ func fromEngine(ctx context.Context, engine, name string) (*image.Image, error) 
 	out.Close() //nolint:errcheck // if the image is too large, this ends the program, which still writes
 	ended, words := cmd.Wait(), strings.TrimSpace(said.String())
 	switch {
-	case ended == nil || err != nil && (words == "" || strings.Contains(words, "pipe")): // it only tells of the pipe that was closed above
+	case ended == nil || err != nil && (words == "" || strings.Contains(words, "pipe")): // it tells of the closed pipe
 	case words != "":
 		err = errors.New(words)
 	default:

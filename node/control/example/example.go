@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
@@ -118,9 +117,11 @@ func (d *Driver) applyPorts(j *control.Job, e *element, r *control.Result) error
 func (d *Driver) List(context.Context) ([]control.Found, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return each.Of(d.sequence, func(id model.ID) control.Found {
-		return control.Found{ID: id, Phase: d.has[id].phase}
-	}), nil
+	all := make([]control.Found, len(d.sequence))
+	for i, id := range d.sequence {
+		all[i] = control.Found{ID: id, Phase: d.has[id].phase}
+	}
+	return all, nil
 }
 
 // Remove removes elements. An element whose port stays is still listed, so that the next pass tries again.
