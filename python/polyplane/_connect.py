@@ -233,9 +233,11 @@ def choose(instance: str | None = None, server: str | None = None, token: str | 
     env = os.environ if environ is None else environ
     if instance is not None and server is not None:
         raise PolyplaneError("instance and server exclude each other: an instance is one of this machine")
-    instance = instance or env.get("POLYPLANE_INSTANCE") or None
-    if server is None and instance is None:
-        server = env.get("POLYPLANE_SERVER") or None
+    if not instance and server is None:
+        instance, server = env.get("POLYPLANE_INSTANCE") or None, env.get("POLYPLANE_SERVER") or None
+        if instance is not None and server is not None:
+            raise PolyplaneError(f"POLYPLANE_INSTANCE={instance} is an instance of this machine, and POLYPLANE_SERVER="
+                                 f"{server} a manager elsewhere: unset one of them, or say instance= or server=")
     login = Login()
     if token is None and (server is not None or instance is None):
         login = read_login(env)

@@ -41,6 +41,7 @@ class Choosing(unittest.TestCase):
         self.assertEqual(self.place(POLYPLANE_SERVER="s", POLYPLANE_TOKEN=TOKEN), f"s:7455 {TOKEN}")
         file = Path(self.home, "token")
         file.write_text(TOKEN + "\n")
+        self.assertEqual(self.place(server="s", token=TOKEN, POLYPLANE_INSTANCE="b"), f"s:7455 {TOKEN}")
         self.assertEqual(self.place(server="s:1", POLYPLANE_TOKEN_FILE=str(file)), f"s:1 {TOKEN}")
 
     def test_login(self) -> None:
@@ -59,6 +60,8 @@ class Choosing(unittest.TestCase):
         mistakes: list[tuple[Callable[[], object], str]] = [
             (lambda: self.place(server="s", token="nonsense"), "this is no token"),
             (lambda: self.place("a", "s", TOKEN), "exclude each other"),
+            (lambda: self.place(POLYPLANE_INSTANCE="b", POLYPLANE_SERVER="s", POLYPLANE_TOKEN=TOKEN),
+             "POLYPLANE_INSTANCE=b is an instance of this machine, and POLYPLANE_SERVER=s a manager elsewhere"),
             (lambda: self.place(server="s:99999", token=TOKEN), "99999 is no port"),
             (lambda: self.place(server="http://s/", token=TOKEN), "HOST:PORT was expected"),
             (lambda: self.place(server="s", POLYPLANE_TOKEN_FILE="/nonexistent"), "POLYPLANE_TOKEN_FILE"),
