@@ -135,7 +135,8 @@ func downCommand(app *cli.CLI) *cobra.Command {
 		Short: "End the platform and remove everything it made",
 		Long: `End the platform's processes and remove all elements, namespaces and devices. This works also when some
 processes, or all, have ended already.
-The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
+The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.
+With --purge all that polyplane has made there is deleted. Files that it did not make stay, and are named.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// What has no control groups has nothing that runs. What is left of it goes from here as well.

@@ -39,7 +39,7 @@ func forgetLastBoot(d instance.Dirs) error {
 	if strings.TrimSpace(string(b)) == now {
 		return nil
 	}
-	if err := unmountBelow(d.Run); err != nil {
+	if err := unmountBelow(d.Run, 1); err != nil {
 		return err
 	}
 	if err := linux.RemoveTree(d.Run); err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
 )
 
 // Down is one call of `polyplane down`.
@@ -63,10 +64,16 @@ func (d *Down) Run(context.Context) error {
 	if err := sweepRun(d.Dirs.Run); err != nil {
 		return fmt.Errorf("remove what polyplane '%s' has in the kernel: %w", d.Dirs.Name, err)
 	}
-	if err := unmountBelow(d.Dirs.Data); err != nil {
+	data, err := dataOf(d.Dirs)
+	if err != nil {
 		return err
 	}
-	if err := d.Rest(d.Dirs); err != nil {
+	if err := data.unmount(); err != nil {
+		return err
+	}
+	real := d.Dirs
+	real.Data = data.at
+	if err := d.Rest(real); err != nil {
 		return err
 	}
 	if err := sweepDevices(d.Dirs); err != nil {
@@ -88,29 +95,22 @@ func (d *Down) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	mounted := false
 	if d.Purge {
 		if kept {
-			err := removeBehind(d.Dirs.Data)
-			if err == nil {
-				mounted, err = removeData(d.Dirs.Data)
-			}
-			if err != nil {
+			if err := data.purge(); err != nil {
 				return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
 			}
+			kept = data.deleted > 0
 		}
 		if err := forgetMount(d.Dirs); err != nil {
 			return fmt.Errorf("forget where the data of polyplane '%s' were: %w", d.Dirs.Name, err)
 		}
 	}
-	os.Remove(filepath.Dir(d.Dirs.Data)) //nolint:errcheck // only if no other instance has data
+	unix.Rmdir(filepath.Dir(d.Dirs.Data)) //nolint:errcheck // only if no other instance has data, and it is no link
 	switch {
 	case elsewhere != "" && d.Purge:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and forgotten here. Its data are on the disk that was mounted "+
 			"at %s: nothing of them was deleted.\n", d.Dirs.Name, elsewhere)
-	case d.Purge && kept && mounted:
-		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted. The disk that is mounted at %s is empty; "+
-			"it stays mounted.\n", d.Dirs.Name, d.Dirs.Data)
 	case d.Purge && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
@@ -122,36 +122,18 @@ func (d *Down) Run(context.Context) error {
 	default:
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
 	}
+	for _, at := range data.mounts {
+		fmt.Fprintf(d.Out, "A disk is mounted at %s: it stays so, without polyplane's data.\n", at)
+	}
+	if d.Purge && len(data.foreign) > 0 {
+		fmt.Fprintf(d.Out, "Not deleted, since polyplane did not make it, was %s, in %s.\n",
+			model.FewNames(10, data.foreign), data.at)
+	}
 	if installed {
 		fmt.Fprintf(d.Out, "systemd starts it again at the next boot; `%s` prevents that.\n",
 			instance.Command(d.Dirs.Name, "uninstall"))
 	}
 	return nil
-}
-
-// removeData removes a directory with all that is in it. Where a disk is mounted there, mounted tells so: then it is
-// emptied, and stays.
-func removeData(path string) (mounted bool, err error) {
-	if !linux.IsMount(path) {
-		return false, linux.RemoveTree(path)
-	}
-	entries, err := os.ReadDir(path)
-	for _, e := range entries {
-		err = errors.Join(err, linux.RemoveTree(filepath.Join(path, e.Name())))
-	}
-	return true, err
-}
-
-// removeBehind removes what a symbolic link leads to; linux.RemoveTree would take away the link alone.
-func removeBehind(path string) error {
-	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return nil //nolint:nilerr // it is no link
-	}
-	to, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	return linux.RemoveTree(to)
 }
 
 // handBack gives the ports' names back to the host's network managers when this was the last instance.
@@ -169,14 +151,14 @@ func sweepRun(run string) error {
 	if _, err := os.Stat(run); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	mounts, err := mountsBelow(run)
+	mounts, err := mountsBelow(run, 1)
 	if err != nil {
 		return err
 	}
 	if err := endInside(mounts); err != nil {
 		return err
 	}
-	if err := unmountBelow(run); err != nil {
+	if err := unmountBelow(run, 1); err != nil {
 		return err
 	}
 	if err := awaitKernel(); err != nil {
@@ -185,10 +167,10 @@ func sweepRun(run string) error {
 	return linux.RemoveTree(run)
 }
 
-// unmountBelow takes away every mount below a directory. It must come before anything is deleted there: what is mounted
+// unmountBelow takes away every mount that is at least so deep below a directory. It must come before anything is deleted there: what is mounted
 // could belong to somebody else.
-func unmountBelow(dir string) error {
-	mounts, err := mountsBelow(dir)
+func unmountBelow(dir string, depth int) error {
+	mounts, err := mountsBelow(dir, depth)
 	if err != nil {
 		return err
 	}
@@ -199,14 +181,14 @@ func unmountBelow(dir string) error {
 			return fmt.Errorf("unmount %s: %w", m, err)
 		}
 	}
-	if mounts, err = mountsBelow(dir); err == nil && len(mounts) > 0 {
+	if mounts, err = mountsBelow(dir, depth); err == nil && len(mounts) > 0 {
 		err = fmt.Errorf("%s is still mounted", mounts[0])
 	}
 	return err
 }
 
-// mountsBelow lists the mount points below a directory, in the order they were mounted.
-func mountsBelow(dir string) ([]string, error) {
+// mountsBelow lists the mount points that are at least so deep below a directory, in the order they were mounted.
+func mountsBelow(dir string, depth int) ([]string, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -217,7 +199,8 @@ func mountsBelow(dir string) ([]string, error) {
 		if len(fields) < 5 {
 			continue
 		}
-		if p := unescape(fields[4]); strings.HasPrefix(p, dir+"/") {
+		if p := unescape(fields[4]); strings.HasPrefix(p, dir+"/") &&
+			strings.Count(p[len(dir):], "/") >= depth {
 			found = append(found, p)
 		}
 	}

@@ -1,46 +1,165 @@
 package lifecycle
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/instance"
 )
 
-// TestPurgeEmptiesADisk: where the data directory is a disk of its own, what is on it goes, and it stays mounted.
-func TestPurgeEmptiesADisk(t *testing.T) {
-	data := filepath.Join(t.TempDir(), "data")
-	fill := func() {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Join(data, "nodes", "n1"), 0o755); err != nil {
-			t.Fatal(err)
+// place is a machine's directory in which a data directory is.
+type place struct {
+	*testing.T
+	dir string
+}
+
+func (p *place) mount(from, at, kind string, flags uintptr) {
+	p.Helper()
+	at = filepath.Join(p.dir, at)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		p.Fatal(err)
+	}
+	if err := unix.Mount(from, at, kind, flags, ""); err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) }) //nolint:errcheck // it may be gone
+}
+
+func (p *place) disk(at string) { p.mount("tmpfs", at, "tmpfs", 0) }
+
+func (p *place) bind(from, at string) {
+	if err := os.MkdirAll(filepath.Join(p.dir, from), 0o755); err != nil {
+		p.Fatal(err)
+	}
+	p.mount(filepath.Join(p.dir, from), at, "", unix.MS_BIND)
+}
+
+func (p *place) link(to, at string) {
+	p.Helper()
+	if err := os.MkdirAll(filepath.Join(p.dir, to), 0o755); err != nil {
+		p.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(p.dir, to), filepath.Join(p.dir, at)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// fill makes what polyplane makes, and more.
+func (p *place) fill(more ...string) {
+	p.Helper()
+	for _, name := range append(more, "var/data/nodes/n1/networks/lab/h1/x", "var/data/settings.json", "var/data/etcd/member/db",
+		"var/data/etcd.aside-20260101T000000.000Z/db", "var/data/images/index.json", "var/data/etcd.log") {
+		at := filepath.Join(p.dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			p.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(data, "nodes", "n1", "f"), nil, 0o600); err != nil {
-			t.Fatal(err)
+		if err := os.WriteFile(at, nil, 0o600); err != nil {
+			p.Fatal(err)
 		}
 	}
-	fill()
-	if mounted, err := removeData(data); err != nil || mounted {
-		t.Errorf("a directory: %t %v", mounted, err)
-	}
-	if err := os.Mkdir(data, 0o755); err != nil {
-		t.Errorf("it is not gone: %v", err)
-	}
-	if err := unix.Mount("tmpfs", data, "tmpfs", 0, "size=1m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(data, 0); err != nil {
-			t.Error(err)
+}
+
+// there is all that is in the place, files and directories in which nothing is; links end with an @.
+func (p *place) there() (all []string) {
+	p.Helper()
+	err := filepath.WalkDir(p.dir, func(at string, e fs.DirEntry, err error) error {
+		if err != nil || at == p.dir {
+			return err
 		}
+		name := strings.TrimPrefix(at, p.dir+"/")
+		switch {
+		case e.Type() == fs.ModeSymlink:
+			name += "@"
+		case e.IsDir():
+			if in, err := os.ReadDir(at); err != nil || len(in) > 0 {
+				return err
+			}
+		}
+		all = append(all, name)
+		return nil
 	})
-	fill()
-	mounted, err := removeData(data)
-	left, _ := os.ReadDir(data)
-	if err != nil || !mounted || len(left) > 0 || !linux.IsMount(data) {
-		t.Errorf("a disk: %t %v, left are %v", mounted, err, left)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return all
+}
+
+// TestPurge: what polyplane made in its data directory goes, whatever that is: a link, a disk, a directory mounted once
+// more, or something of these within it. Disks stay mounted, what others made stays and is told, and it may be repeated.
+func TestPurge(t *testing.T) {
+	const told, mounted = "Not deleted, since polyplane did not make it, was ", "A disk is mounted at "
+	for name, c := range map[string]struct {
+		make func(p *place)
+		left []string // beside what is mounted
+		said []string
+	}{
+		"a directory":              {func(p *place) { p.fill() }, nil, nil},
+		"a disk":                   {func(p *place) { p.disk("var/data"); p.fill("var/data/lost+found/x") }, []string{"var/data/lost+found/x"}, []string{mounted + "DIR/var/data: it stays so"}},
+		"a directory mounted here": {func(p *place) { p.bind("big", "var/data"); p.fill() }, []string{"big", "var/data"}, []string{mounted + "DIR/var/data"}},
+		"a link to a directory": {func(p *place) {
+			p.fill("var/x")
+			os.RemoveAll(filepath.Join(p.dir, "var/data"))
+			p.link("big", "var/data")
+			p.fill()
+		}, []string{"var/x"}, nil},
+		"a link to a disk": {func(p *place) {
+			p.disk("mnt")
+			p.fill("var/x")
+			os.RemoveAll(filepath.Join(p.dir, "var/data"))
+			p.link("mnt", "var/data")
+			p.fill()
+		},
+			[]string{"mnt", "var/data@", "var/x"}, []string{mounted + "DIR/mnt"}},
+		"below a link":      {func(p *place) { p.link("big", "var"); p.fill() }, []string{"big", "var@"}, nil},
+		"others' files too": {func(p *place) { p.fill("var/data/thesis.tex", "var/data/log.txt", "var/data/dir/f") }, []string{"var/data/dir/f", "var/data/log.txt", "var/data/thesis.tex"}, []string{told + "dir, log.txt, thesis.tex, in DIR/var/data."}},
+		"a disk with others' files": {func(p *place) { p.disk("var/data"); p.fill("var/data/thesis.tex") }, []string{"var/data/thesis.tex"},
+			[]string{mounted + "DIR/var/data", told + "thesis.tex"}},
+		"disks within": {func(p *place) {
+			p.disk("var/data/images")
+			p.disk("var/data/theirs")
+			p.fill("var/data/theirs/f")
+			p.disk("var/data/nodes/n1/networks/lab/h1") // polyplane's own
+		}, []string{"var/data/images", "var/data/theirs/f"}, []string{mounted + "DIR/var/data/images", told + "theirs"}},
+		"a link within": {func(p *place) { p.fill(); p.link("big/etcd", "var/data/backups"); p.fill("big/etcd/b") }, []string{"big"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &place{t, t.TempDir()}
+			c.make(p)
+			purge := func() string {
+				var out strings.Builder
+				none := func(instance.Dirs) error { return nil }
+				d := Down{Dirs: instance.Dirs{Name: "test-purge", Run: filepath.Join(p.dir, "run/test-purge"), Data: filepath.Join(p.dir, "var/data")},
+					Purge: true, Out: &out, Drivers: func(instance.Dirs, ...string) error { return nil }, Rest: none}
+				if err := os.MkdirAll(filepath.Join(p.dir, "run"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Run(t.Context()); err != nil {
+					t.Errorf("down --purge: %v", err)
+				}
+				if err := os.RemoveAll(filepath.Join(p.dir, "run")); err != nil {
+					t.Fatal(err)
+				}
+				if left := p.there(); !slices.Equal(left, c.left) {
+					t.Errorf("left are %q, want %q", left, c.left)
+				}
+				return out.String()
+			}
+			said := purge()
+			for _, words := range append(c.said, "polyplane 'test-purge' is down, and its data is deleted.") {
+				if words = strings.ReplaceAll(words, "DIR", p.dir); !strings.Contains(said, words) {
+					t.Errorf("it does not say %q: %s", words, said)
+				}
+			}
+			if len(c.said) == 0 && strings.Count(said, "\n") > 1 {
+				t.Errorf("it says %s", said)
+			}
+			purge()
+		})
 	}
 }
