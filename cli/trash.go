@@ -17,8 +17,8 @@ func (c *CLI) trashCommand() *cobra.Command {
 		Short: "What removed elements owned on disk, and getting it back",
 		Long: `The files of removed elements go to the trash of the node that they were on: after ` + "`delete`" + `, after an
 ` + "`apply`" + ` that removes or moves elements, or after ` + "`restart --new-disk`" + `. They stay for a week. When the trash
-takes more than a tenth of the node's disk, or less than a twentieth of that disk is free, the oldest item
-goes earlier, first of the network that has most there. ` + "`down --purge`" + ` deletes the trash too.`,
+takes more than a tenth of the node's disk, or less than a twentieth of that disk (10 GiB at most; 256 MiB, or a fourth
+of a small disk, at least) is free, the oldest item goes earlier, first of the network that has most there. ` + "`down --purge`" + ` deletes the trash too.`,
 		GroupID: GroupData,
 	}
 	cmd.AddCommand(c.trashList(), c.trashRestore(), c.trashEmpty())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -21,8 +22,6 @@ const (
 	trashShare = 10       // one part of so many
 	leastFree  = 20       // one part in so many of the disk must be free
 	mostLeast  = 10 << 30 // or so many bytes
-	fewLeast   = 128 << 20
-	leastSmall = 8 // but of a small disk not more than one part in so many
 )
 
 // trashes are the drivers that have a trash.
@@ -49,10 +48,10 @@ func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) 
 	return a.deleteTrash(ctx, t, surplus(items, now, disk, free))
 }
 
-// leastOf is what must be free of a disk so that nothing of the trash is deleted. Small disks keep more than the store
-// needs to take anything.
+// leastOf is what must be free of a disk so that nothing of the trash is deleted: not less than what stays free of
+// whatever large things are brought there, so that the trash gives way before these are refused.
 func leastOf(disk uint64) uint64 {
-	return max(min(disk/leastFree, mostLeast), min(disk/leastSmall, fewLeast))
+	return max(min(disk/leastFree, mostLeast), uint64(linux.Room{Size: int64(disk)}.Spare()))
 }
 
 // surplus are the items to delete, by reason. If there is too much, those of the owner who has the most in the trash go

@@ -33,9 +33,12 @@ func TestTrashIsBounded(t *testing.T) {
 		disk, free uint64
 		want       int
 	}{
-		{100 * gib, 50 * gib, 3},           // three are older than a week
-		{500 << 20, 250 << 20, 5},          // a tenth is 50 MiB
-		{100 * gib, 5*gib - 45<<20, 5},     // a twentieth must be free
+		{100 * gib, 50 * gib, 3},       // three are older than a week
+		{500 << 20, 250 << 20, 5},      // a tenth is 50 MiB
+		{100 * gib, 5*gib - 45<<20, 5}, // a twentieth must be free
+		{4 * gib, 256<<20 - 45<<20, 5}, // or what is free before anything large is brought there
+		{400 << 20, 100 << 20, 6},      // also of a small one; a tenth is 40 MiB
+		{800 << 20, 200<<20 - 45<<20, 5},
 		{100 * gib, 0, 10},                 // whatever it takes
 		{1000 * gib, 20 * gib, 3},          // which is 10 GiB at most
 		{100 * gib, 5*gib - 30<<20 + 1, 3}, // what was too old has made room enough
