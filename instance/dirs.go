@@ -81,6 +81,9 @@ func (d Dirs) DiskNote() string { return filepath.Dir(d.Data) + "-" + d.Name + "
 // Logs is where the logs of the instance's processes are.
 func (d Dirs) Logs() string { return filepath.Join(d.Data, "log") }
 
+// Rooms is the account of what the manager and the nodes on this machine have promised of its disks.
+func (d Dirs) Rooms() string { return filepath.Join(d.Run, "rooms") }
+
 // Outlet is where the namespace of the instance's internet edges is mounted, see NodeDirs.
 func (d Dirs) Outlet() string { return filepath.Join(d.Run, "outlet.net") }
 
@@ -162,7 +165,13 @@ func (d NodeDirs) Companion(id model.ID, way model.Forwarding) string {
 
 // Outlet is where the network namespace is mounted in which the packets of internet edges get this machine's address.
 // All nodes of the instance that are on the machine share it.
-func (d NodeDirs) Outlet() string { return Dirs{Run: filepath.Dir(filepath.Dir(d.Run))}.Outlet() }
+func (d NodeDirs) Outlet() string { return d.instance().Outlet() }
+
+// Rooms is the account of what is promised of the machine's disks. All nodes of the instance that are on the machine
+// share it.
+func (d NodeDirs) Rooms() string { return d.instance().Rooms() }
+
+func (d NodeDirs) instance() Dirs { return Dirs{Run: filepath.Dir(filepath.Dir(d.Run))} }
 
 // Gateways is the directory of the node's internet edges; Gateway is that of one.
 func (d NodeDirs) Gateways() string { return filepath.Join(d.Run, "edges") }

@@ -1,9 +1,7 @@
 package linux
 
 import (
-	"errors"
 	"fmt"
-	"io"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,24 +29,3 @@ func (r Room) Spare() int64 { return min(spareMost, r.Size/spareShare) }
 
 // Has tells whether it has room for so many bytes more.
 func (r Room) Has(more int64) bool { return more <= r.Free-r.Spare() }
-
-// ErrNoRoom tells that something ended since nothing but the spare room was left.
-var ErrNoRoom = errors.New("there is no room left")
-
-// CopyWithRoom copies to a file in a directory as long as the file system there has room.
-func CopyWithRoom(w io.Writer, r io.Reader, dir string) (n int64, err error) {
-	const step = 16 << 20
-	for {
-		if room, err := RoomAt(dir); err == nil && !room.Has(0) {
-			return n, ErrNoRoom
-		}
-		part, err := io.CopyN(w, r, step)
-		n += part
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/control/netns"
@@ -66,8 +67,9 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 }
 
 func (s *site) namespaces() error {
-	s.Images = images.New(s.dirs.Images(), s.dirs.ImageMounts(), nil)
-	driver, err := netns.New(s.dirs, netns.Options{Images: s.Images})
+	rooms := linux.NewRooms(s.dirs.Rooms())
+	s.Images = images.New(s.dirs.Images(), s.dirs.ImageMounts(), rooms, nil)
+	driver, err := netns.New(s.dirs, netns.Options{Images: s.Images, Rooms: rooms})
 	if err != nil {
 		return fmt.Errorf("node %s: control netns: %w", s.dirs.Node, err)
 	}

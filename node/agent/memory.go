@@ -77,6 +77,9 @@ func (a *Agent) take(ctx context.Context, s *model.NodeState) {
 		a.Log.Warn("the node follows its store, and may have to ask again after a restart", "error", err)
 	}
 	a.desired, a.complete, a.retry = s, true, 0
+	if a.Drivers.Images != nil && len(s.Hold) == 0 {
+		a.Drivers.Images.Told()
+	}
 	a.cut(s, true)
 	a.ground.set(s.Links)
 }

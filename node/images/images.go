@@ -33,6 +33,7 @@ type Fetch func(ctx context.Context, id string) (r io.ReadCloser, size int64, er
 // to need, its files are out of reach of the machine's users, and a look at one name tells whether it is whole.
 type Store struct {
 	dir, run string // where the files are, where they are mounted
+	rooms    *linux.Rooms
 	log      *slog.Logger
 
 	all    sync.WaitGroup
@@ -44,6 +45,7 @@ type Store struct {
 	fetch   Fetch
 	changed func()
 	swept   bool
+	told    bool // what is used was heard from the manager in this life
 	known   map[string]*entry
 }
 
@@ -81,12 +83,12 @@ const (
 	noteEvery = time.Minute
 )
 
-// New is a store in a directory, with its mounts in another.
-func New(dir, run string, log *slog.Logger) *Store {
+// New is a store in a directory, with its mounts in another. rooms is the account of what is promised of the disk.
+func New(dir, run string, rooms *linux.Rooms, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
 	}
-	s := &Store{dir: dir, run: run, log: log, turn: make(chan struct{}, 1), known: map[string]*entry{},
+	s := &Store{dir: dir, run: run, rooms: rooms, log: log, turn: make(chan struct{}, 1), known: map[string]*entry{},
 		changed: func() {}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -143,7 +145,7 @@ func (s *Store) Get(id string) (about *About, waits string, err error) {
 		return nil, e.doing, nil
 	case e.about != nil && linux.IsMount(e.about.Dir):
 		return e.about, "", nil
-	case e.err != nil && (time.Now().Before(e.again) || e.lacks > 0 && !s.hasRoom(e.lacks)):
+	case e.err != nil && (time.Now().Before(e.again) || e.lacks > 0 && !s.rooms.Has(s.dir, e.lacks)):
 		return nil, "", e.err
 	}
 	e.about = nil
@@ -305,11 +307,13 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 	if err != nil {
 		return fmt.Errorf("get it from the manager: %w", err)
 	}
-	if !s.hasRoom(size) {
+	room, err := s.promise(size, fresh)
+	if err != nil {
 		r.Close() //nolint:errcheck // nothing of it is wanted
-		return &noRoom{size, s.dir}
+		return err
 	}
-	n, err := linux.CopyWithRoom(f, io.LimitReader(r, image.MaxSize+1<<20), s.dir)
+	defer room.End()
+	n, err := s.rooms.Copy(f, io.LimitReader(r, image.MaxSize+1<<20), s.dir)
 	if err = errors.Join(err, r.Close()); errors.Is(err, linux.ErrNoRoom) {
 		return &noRoom{max(size, n), s.dir}
 	} else if err != nil {
@@ -340,6 +344,14 @@ func (s *Store) obtainOnce(id string, e *entry, fetch Fetch) error {
 	return durable.Replace(s.path(id, aboutSuffix), about, 0o600)
 }
 
+// Told tells that from now on Keep is told all that the manager wants of this node. Before, an earlier life may have
+// been told less, long ago, and nothing is removed.
+func (s *Store) Told() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = true
+}
+
 // Keep tells which images elements are made from. Others are removed after a while.
 func (s *Store) Keep(used map[string]bool) {
 	s.keep(used, time.Now(), unusedFor)
@@ -364,7 +376,7 @@ func (s *Store) keep(used map[string]bool, now time.Time, most time.Duration) {
 			s.note(id, e)
 		case e.seen.IsZero():
 			e.seen = now
-		case now.Sub(e.seen) >= most:
+		case s.told && now.Sub(e.seen) >= most:
 			if err := s.drop(id); err != nil {
 				s.log.Warn("remove an image that is not used any more", "image", id, "error", err)
 				continue

@@ -23,10 +23,11 @@ import (
 // bench is a store whose images come from a map.
 type bench struct {
 	*Store
-	dir  string
-	kept map[string][]byte
-	told chan struct{}
-	read int // how many bytes of all images were taken
+	dir   string
+	rooms *linux.Rooms
+	kept  map[string][]byte
+	told  chan struct{}
+	read  int // how many bytes of all images were taken
 }
 
 // counted counts what is read.
@@ -47,6 +48,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal("needs root: images are mounted for real")
 	}
 	b := &bench{dir: t.TempDir(), kept: map[string][]byte{}, told: make(chan struct{}, 100)}
+	b.rooms = linux.NewRooms(filepath.Join(b.dir, "rooms"))
 	b.open()
 	t.Cleanup(func() {
 		if err := b.Release(); err != nil {
@@ -61,7 +63,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) open() {
-	b.Store = New(filepath.Join(b.dir, "images"), filepath.Join(b.dir, "run"), nil)
+	b.Store = New(filepath.Join(b.dir, "images"), filepath.Join(b.dir, "run"), b.rooms, nil)
 	b.Serve(func(_ context.Context, id string) (io.ReadCloser, int64, error) {
 		data, ok := b.kept[id]
 		if !ok {
@@ -162,6 +164,7 @@ func TestStore(t *testing.T) {
 	}
 	// What is used stays, however long; what is not goes after a while.
 	now := time.Now()
+	b.Told()
 	b.keep(map[string]bool{id: true}, now, time.Minute)
 	b.keep(nil, now, time.Minute)
 	b.keep(nil, now.Add(30*time.Second), time.Minute)
@@ -175,7 +178,8 @@ func TestStore(t *testing.T) {
 }
 
 // TestUnusedOverLives: how long nobody has needed an image is counted on by the next life, from when it was last needed
-// and not from when it came.
+// and not from when it came. Nothing goes before the manager has told the node what it is to have: one that was off for
+// an hour knows what it was to have an hour ago.
 func TestUnusedOverLives(t *testing.T) {
 	b := newBench(t)
 	layer := Layer(t, File{Name: "f", Content: "x"})
@@ -188,14 +192,18 @@ func TestUnusedOverLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 10 * time.Minute
-	ago := came.Add(-5 * time.Minute)
+	ago := came.Add(-90 * time.Minute)
 	b.keep(map[string]bool{id: true}, ago, most)
 	for _, c := range []struct {
 		after time.Duration // since it was last needed
+		told  bool
 		left  int
-	}{{6 * time.Minute, 2}, {9 * time.Minute, 2}, {10*time.Minute + time.Second, 0}} {
+	}{{6 * time.Minute, true, 2}, {9 * time.Minute, true, 2}, {time.Hour, false, 2}, {10*time.Minute + time.Second, true, 0}} {
 		b.Close()
 		b.open()
+		if c.told {
+			b.Told()
+		}
 		b.keep(nil, ago.Add(c.after), most)
 		if names := b.files(t); len(names) != c.left {
 			t.Errorf("%s after it was last needed there are %q", c.after, names)
@@ -306,7 +314,23 @@ func TestNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// What others were promised is not there for it.
+	room, err := linux.RoomAt(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := b.rooms.Promise(small, room.Free-spare-10<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.await(t, id); err == nil || !strings.Contains(err.Error(), "the machine's disk is too full") {
+		t.Errorf("with room that others were promised: %v", err)
+	}
+	others.End()
 	if _, err := b.await(t, id); err != nil {
 		t.Error(err)
+	}
+	if !b.rooms.Has(small, 20<<20) {
+		t.Error("what was promised stays so")
 	}
 }

@@ -33,10 +33,13 @@ func spareAt(dir string) model.Bytes {
 	return model.Bytes(room.Spare())
 }
 
-// hasRoom tells whether the machine's disk has room for so many bytes more.
-func (s *Store) hasRoom(more int64) bool {
-	room, err := linux.RoomAt(s.dir)
-	return err != nil || room.Has(more)
+// promise has so much of the machine's disk promised to a file that is about to be filled.
+func (s *Store) promise(need int64, file string) (*linux.Promise, error) {
+	room, err := s.rooms.Promise(s.dir, need, file)
+	if errors.Is(err, linux.ErrNoRoom) {
+		err = &noRoom{need, s.dir}
+	}
+	return room, err
 }
 
 // unpack makes a file system of an image. It has its name only when all of it is on the disk.
@@ -46,10 +49,12 @@ func (s *Store) unpack(id string, img *image.Image) (err error) {
 		return err
 	}
 	size := counts.DiskSize()
-	if !s.hasRoom(size) {
-		return &noRoom{size, s.dir}
-	}
 	fresh, at := s.path(id, diskSuffix+freshSuffix), s.path(id, mountSuffix)
+	room, err := s.promise(size, fresh)
+	if err != nil {
+		return err
+	}
+	defer room.End()
 	defer os.Remove(fresh) //nolint:errcheck // it has another name by then, or the next life does
 	if err := errors.Join(ignore(os.Remove(fresh)), os.WriteFile(fresh, nil, 0o600), os.Truncate(fresh,
 		size)); err != nil {

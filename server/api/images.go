@@ -18,7 +18,7 @@ type Images interface {
 	// Images are those that whoever asks may use.
 	Images(ctx context.Context) model.ImageList
 	// AddImage takes an image, in the form in which images are kept, and names it. Without content it names one that is
-	// here.
+	// here. Content may have a method Size, which tells how many bytes it is.
 	AddImage(ctx context.Context, id, name string, content io.Reader) (model.Image, error)
 	// RemoveImage removes an image, or one of its names, and returns which it was.
 	RemoveImage(ctx context.Context, of string) (model.Image, error)
@@ -60,7 +60,7 @@ func (s *Server) imageRoutes(api huma.API) {
 	s.stream(api, op, func(w http.ResponseWriter, r *http.Request) error {
 		var content io.Reader
 		if r.ContentLength != 0 {
-			content = r.Body
+			content = &sizedBody{r.Body, r.ContentLength}
 		}
 		is, err := s.images.AddImage(r.Context(), r.PathValue("image"), r.URL.Query().Get("name"), content)
 		if err != nil {
@@ -97,6 +97,15 @@ func (s *Server) imageRoutes(api huma.API) {
 		return sendFile(w, f)
 	})
 }
+
+// sizedBody is a request's body, with what the request says of its size; -1 where it says nothing. Whoever takes it may
+// refuse it for that before it is sent.
+type sizedBody struct {
+	io.Reader
+	size int64
+}
+
+func (s *sizedBody) Size() int64 { return s.size }
 
 // sendFile answers with a file, and closes it.
 func sendFile(w http.ResponseWriter, f *os.File) error {

@@ -30,6 +30,7 @@ import (
 // does not name is removed when the store is opened, so a crash leaves nothing half.
 type Store struct {
 	dir   string
+	rooms *linux.Rooms
 	turns Turns // one image is verified at a time
 
 	// mu guards all and the index. It is not held while an image is received or verified, which takes long.
@@ -73,9 +74,9 @@ type Turns interface {
 }
 
 // Open opens a store. There need not be any yet. Where the index is damaged, nobody knows whose its images are: they
-// are set aside, and the store is empty. Nodes keep what they have.
-func Open(dir string, turns Turns) (*Store, error) {
-	s := &Store{dir: dir, turns: turns}
+// are set aside, and the store is empty. Nodes keep what they have. rooms is the account of what is promised of the disk.
+func Open(dir string, rooms *linux.Rooms, turns Turns) (*Store, error) {
+	s := &Store{dir: dir, rooms: rooms, turns: turns}
 	data, err := os.ReadFile(filepath.Join(dir, indexName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -349,7 +350,11 @@ func (s *Store) Name(owner, id, name string, quota model.Bytes) (model.Image, er
 	return s.keep(is, owner, name, quota)
 }
 
-// Add takes an image in the form in which images are kept. It is verified whole before it counts as there.
+// sized is what is sent by somebody who says how much it is.
+type sized interface{ Size() int64 }
+
+// Add takes an image in the form in which images are kept. It is verified whole before it counts as there. What is told
+// of its size (sized) is believed where that refuses it, before any of it is taken.
 func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Bytes, r io.Reader) (model.Image, error) {
 	if !model.IsImageID(id) {
 		return model.Image{}, refuse(ErrWrong, "%.80q is no ID of an image", id)
@@ -358,6 +363,13 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 		if err := CheckName(name); err != nil {
 			return model.Image{}, err
 		}
+	}
+	size := int64(-1)
+	if is, known := r.(sized); known {
+		size = is.Size()
+	}
+	if err := s.allows(owner, id, model.Bytes(max(0, size)), quota); err != nil {
+		return model.Image{}, err
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return model.Image{}, err
@@ -372,7 +384,12 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	if quota > 0 {
 		most = min(most, int64(quota)+1<<20)
 	}
-	n, err := linux.CopyWithRoom(f, io.LimitReader(r, most+1), s.dir)
+	room, err := s.rooms.Promise(s.dir, size, f.Name())
+	var n int64
+	if err == nil {
+		defer room.End()
+		n, err = s.rooms.Copy(f, io.LimitReader(r, most+1), s.dir)
+	}
 	if errors.Is(err, linux.ErrNoRoom) {
 		room, _ := linux.RoomAt(s.dir)
 		return model.Image{}, fmt.Errorf("the manager's disk is too full: of %s %s must stay free; make room there",
@@ -393,9 +410,12 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 		return model.Image{}, err
 	}
 	is.Size = model.Bytes(n)
+	if err := f.Sync(); err != nil { // which takes long
+		return model.Image{}, err
+	}
 	s.mu.Lock()
 	if !slices.ContainsFunc(s.all, func(i model.Image) bool { return i.ID == id }) {
-		err = errors.Join(f.Sync(), os.Rename(f.Name(), s.path(id)), durable.Sync(s.dir))
+		err = errors.Join(os.Rename(f.Name(), s.path(id)), durable.Sync(s.dir))
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -432,6 +452,25 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 	return model.Image{ID: id, Unpacked: model.Bytes(counts.DiskSize()), Files: counts.Files,
 		Bytes: model.Bytes(counts.Bytes), LeftOut: counts.LeftOut,
 		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
+}
+
+// allows refuses what an owner may not have beside what the owner has. An image takes at least as much as is sent.
+func (s *Store) allows(owner, id string, size, quota model.Bytes) error {
+	used := size
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.all {
+		if s.all[i].Owner == owner && s.all[i].ID == id {
+			return nil // it counts already
+		} else if s.all[i].Owner == owner {
+			used += cost(&s.all[i])
+		}
+	}
+	if quota == 0 || used <= quota {
+		return nil
+	}
+	return refuse(ErrQuota, "user %s's quota of images is %s: with this image of %s it would be %s", owner, quota,
+		size.Rounded(), used.Rounded())
 }
 
 // keep enters an image for an owner under a name, which another of the owner's images loses.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/polyplane/polyplane/image"
 	. "github.com/polyplane/polyplane/image/imagetest"
 	"github.com/polyplane/polyplane/model"
@@ -47,7 +49,7 @@ func (l *lock) LockFor(ctx context.Context, _ string) error {
 
 func opened(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir, &lock{})
+	s, err := Open(dir, nil, &lock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +225,56 @@ func TestRefusals(t *testing.T) {
 	}
 	if names := files(t, dir); len(names) != 0 {
 		t.Errorf("left are %q", names)
+	}
+}
+
+// unread is what is sent, and must not be read.
+type unread struct {
+	t    *testing.T
+	size int64
+}
+
+func (u *unread) Size() int64 { return u.size }
+
+func (u *unread) Read([]byte) (int, error) {
+	u.t.Error("it is taken in")
+	return 0, io.EOF
+}
+
+// TestRefusedByItsSize: what an owner may not have for its size, or what the disk has no room for, is refused before any
+// of it is taken in. What the owner has already counts once.
+func TestRefusedByItsSize(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=80m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := opened(t, dir)
+	one, first := stored(t, "one")
+	two, _ := stored(t, "two")
+	is, err := s.Add(t.Context(), "ann", one, "one", 100<<20, bytes.NewReader(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota := cost(&is) + 1<<20
+	_, err = s.Add(t.Context(), "ann", two, "two", quota, &unread{t, 1<<20 + 1})
+	if !errors.Is(err, ErrQuota) || !strings.Contains(err.Error(), "user ann's quota of images is "+quota.String()+
+		": with this image of 1MiB it would be ") {
+		t.Errorf("above the quota: %v", err)
+	}
+	if _, err := s.Add(t.Context(), "ann", two, "two", 0, &unread{t, 61 << 20}); err == nil ||
+		!strings.Contains(err.Error(), "20MiB must stay free") {
+		t.Errorf("more than the disk has room for: %v", err)
+	}
+	if _, err := s.Add(t.Context(), "ann", one, "again", quota, bytes.NewReader(first)); err != nil {
+		t.Errorf("what is there already: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
@@ -117,7 +118,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	var err error
 	m.images = &shelf{known: k, allowed: m.Allowed}
 	m.quotas, m.checks.known = quotas{known: k, gate: &m.gate, images: m.images}, k
-	if m.images.kept, err = images.Open(dirs.Images(), &m.images.verifying); err != nil {
+	if m.images.kept, err = images.Open(dirs.Images(), linux.NewRooms(dirs.Rooms()), &m.images.verifying); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {

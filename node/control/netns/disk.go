@@ -509,8 +509,9 @@ func (d *Driver) Takes(context.Context) map[model.ID]model.Bytes {
 	d.mu.Unlock()
 	all := map[model.ID]model.Bytes{}
 	for _, id := range ids {
-		if n := takes(d.dirs.Disk(id)); n > 0 {
-			all[id] = model.Bytes(n)
+		var s unix.Stat_t
+		if unix.Stat(d.dirs.Disk(id), &s) == nil && s.Blocks > 0 {
+			all[id] = model.Bytes(s.Blocks * 512)
 		}
 	}
 	return all

@@ -35,6 +35,8 @@ type Options struct {
 	Log *slog.Logger
 	// Images are what elements are made from that name one. Without it there are no such elements.
 	Images *images.Store
+	// Rooms is the account of what is promised of the machine's disk.
+	Rooms *linux.Rooms
 }
 
 // Driver makes elements as namespaces and containers. It lives in the node's network namespace, where it makes the
@@ -55,7 +57,7 @@ type Driver struct {
 	disks sync.Mutex           // held while an empty disk is made or looked at; guards sound
 	sound map[model.Bytes]bool // empty images that were found whole in this life
 	holds holds
-	rooms rooms
+	rooms *linux.Rooms
 
 	crew    *crew
 	hurried bool          // Apply and Remove wait for nobody
@@ -113,7 +115,7 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{},
 		rolls: map[string]*roll{}, shifts: map[model.ID]*shift{},
 		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace, asked: askedFor,
-		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}, images: options.Images}
+		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}, images: options.Images, rooms: options.Rooms}
 	if d.images != nil {
 		d.images.Serve(nil, d.wake)
 	}

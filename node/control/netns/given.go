@@ -29,6 +29,7 @@ type planting struct {
 	was    map[string]string // the marks of all of them before
 	trees  []*planted        // what is done with those that are large (trees.go)
 	time   time.Time         // that the files of trees get
+	taking *taking           // what is promised of the machine's disk
 	all    *treesOf          // what it was given, and is to have
 }
 
@@ -145,11 +146,11 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 	if len(p.write)+len(p.remove) == 0 && !slices.ContainsFunc(p.trees, (*planted).changes) {
 		return d.noteTrees(id, p)
 	}
-	done, err := d.roomForTrees(id, f, p)
-	if err != nil {
+	var err error
+	if p.taking, err = d.roomFor(id, f, p); err != nil {
 		return err
 	}
-	defer done()
+	defer p.taking.room.End()
 	noted, err := d.readSeeds(id)
 	if err != nil {
 		return err
@@ -157,6 +158,8 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 	if err := d.beginTrees(id, p); err != nil {
 		return err
 	}
+	f.ways, f.made = p.ways(), p.all.dirsOf(f)
+	noted.Dirs = f.dirsToMake(p, noted.Dirs)
 	if !noted.Lost {
 		if runs {
 			noted.Planted++
@@ -167,7 +170,6 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 			return err
 		}
 	}
-	f.ways, f.made = p.ways(), p.all.dirsOf(f)
 	if err = f.removeOfTrees(p); err == nil {
 		err = f.carryOut(p, s.seeds.Given)
 	}
@@ -180,6 +182,7 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 		}
 		return err
 	}
+	s.seeds.Dirs = f.removeMade(noted.Dirs, &s.seeds)
 	return nil
 }
 

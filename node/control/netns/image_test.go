@@ -60,7 +60,7 @@ func (r *registry) fetch(_ context.Context, id string) (io.ReadCloser, int64, er
 // serveImages has a test's node take its images from a registry.
 func (n *testNode) serveImages(t testing.TB, r *registry) {
 	t.Helper()
-	n.images = images.New(filepath.Join(n.dirs.Data, "images"), filepath.Join(n.dirs.Run, "images"), nil)
+	n.images = images.New(filepath.Join(n.dirs.Data, "images"), filepath.Join(n.dirs.Run, "images"), n.rooms, nil)
 	n.images.Serve(r.fetch, n.wake)
 	store := n.images
 	t.Cleanup(func() {

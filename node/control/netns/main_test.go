@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -92,7 +93,7 @@ func (n *testNode) restart(t testing.TB) {
 		n.Close()
 	}
 	var err error
-	if n.Driver, err = New(n.dirs, Options{}); err != nil {
+	if n.Driver, err = New(n.dirs, Options{Rooms: linux.NewRooms(n.dirs.Rooms())}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -54,6 +54,82 @@ func (p *planter) there() map[string]string {
 	return all
 }
 
+// dirs are the directories that are there.
+func (p *planter) dirs() map[string]bool {
+	p.t.Helper()
+	all := map[string]bool{}
+	err := filepath.WalkDir(p.f.root.Name(), func(at string, entry os.DirEntry, err error) error {
+		if at != p.f.root.Name() && err == nil && entry.IsDir() {
+			all[strings.TrimPrefix(at, p.f.root.Name())] = true
+		}
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return all
+}
+
+// dirsAbove are the directories that files need.
+func dirsAbove(files map[string]string) map[string]bool {
+	all := map[string]bool{}
+	for file := range files {
+		for dir := path.Dir(file); dir != "/"; dir = path.Dir(dir) {
+			all[dir] = true
+		}
+	}
+	return all
+}
+
+// TestDirectoriesGo: directories that were made for files go with the last of them. What was there before stays, and so
+// does what somebody has put something into; what a link leads to is somebody else's.
+func TestDirectoriesGo(t *testing.T) {
+	p := newPlanter(t)
+	give := func(files placed) {
+		t.Helper()
+		if kept, err := p.plantAll(t.Context(), p.planOf(files)); err != nil || len(kept) > 0 {
+			t.Errorf("%v, kept are %q", err, kept)
+		}
+	}
+	has := func(want ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(p.dirs())); !slices.Equal(got, want) {
+			t.Errorf("there are %q, want %q", got, want)
+		}
+	}
+	make := func(at string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(p.f.root.Name(), at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	make("/etc")
+	make("/opt/before")
+	give(placed{"/etc/a/b/c": "1", "/opt/before/d": "1", "/srv/www>e/f/g": "1", "/srv/www>h": "1"})
+	has("/etc", "/etc/a", "/etc/a/b", "/opt", "/opt/before", "/srv", "/srv/www", "/srv/www/e", "/srv/www/e/f")
+	give(placed{"/etc/a/z": "1", "/srv/www>h": "1"})
+	has("/etc", "/etc/a", "/opt", "/opt/before", "/srv", "/srv/www")
+	make("/srv/mine")
+	give(placed{})
+	has("/etc", "/opt", "/opt/before", "/srv", "/srv/mine")
+	// What somebody had in there, and took out again.
+	if err := os.Remove(filepath.Join(p.f.root.Name(), "/srv/mine")); err != nil {
+		t.Fatal(err)
+	}
+	give(placed{"/etc/x": "1", "/var/a/b": "1", "/usr/a/b": "1"})
+	has("/etc", "/opt", "/opt/before", "/usr", "/usr/a", "/var", "/var/a")
+	if err := os.RemoveAll(filepath.Join(p.f.root.Name(), "/usr")); err != nil {
+		t.Fatal(err)
+	}
+	make("/theirs/a")
+	if err := os.Symlink("theirs", filepath.Join(p.f.root.Name(), "usr")); err != nil {
+		t.Fatal(err)
+	}
+	give(placed{"/var/a/b": "1"})
+	give(placed{})
+	has("/etc", "/opt", "/opt/before", "/theirs", "/theirs/a")
+}
+
 // TestPlacesChange: what was put at a path gives way to what is put there next – a file to a directory, a directory to a
 // file, a tree to one above it –, and nothing of it counts as edited inside. What somebody has edited, or made beside it,
 // stays, and is told of.
@@ -116,6 +192,9 @@ func TestPlacesChange(t *testing.T) {
 		}
 		if got := p.there(); !maps.Equal(got, want) {
 			t.Errorf("%s: there is %q, want %q", name, got, want)
+		}
+		if got, want := p.dirs(), dirsAbove(want); !maps.Equal(got, want) {
+			t.Errorf("%s: there are the directories %v, want %v", name, got, want)
 		}
 		// Once more, and back.
 		if kept := plan(c.then); !slices.Equal(kept, c.kept) {

@@ -30,6 +30,8 @@ type seeds struct {
 	Given map[string]string `json:"given,omitempty"` // by path: what was put into it by its owner, as markOf has it
 	// Trees are the IDs of those that it was given as a whole, by path. What they had stands beside (trees.go).
 	Trees map[string]treeSeed `json:"trees,omitempty"`
+	// Dirs are directories that were made for what it was given, and not below a tree's own, sorted.
+	Dirs []string `json:"dirs,omitempty"`
 	// Planted is how often files of Given were written or removed while the element ran.
 	Planted    uint32 `json:"planted,omitempty"`
 	Overwrites uint32 `json:"overwrites"`
@@ -154,7 +156,7 @@ func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) e
 	if planted := was.Planted; planted > 0 && plan.Service != nil && plan.Service.Again != nil {
 		s.Annotations[noteGiven] = strconv.FormatUint(uint64(planted), 10)
 	}
-	was.Given, was.Trees, was.Planted = nil, nil, 0 // no software has to load them
+	was.Given, was.Trees, was.Dirs, was.Planted = nil, nil, nil, 0 // no software has to load them
 	if len(plan.ConfigFiles) == 0 {
 		was.Overwrites = 0 // nothing is overwritten, so nothing has to read it
 	}

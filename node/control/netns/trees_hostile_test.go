@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -101,7 +100,7 @@ func TestLinksInTrees(t *testing.T) {
 				t.Errorf("compared: %v", err)
 			}
 			is.write = []string{below}
-			if err := is.writeAll(t.Context(), f, time.Now()); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+			if err := is.writeAll(t.Context(), f, &planting{taking: &taking{}}); err == nil || !strings.Contains(err.Error(), "is no regular file") {
 				t.Errorf("written: %v", err)
 			}
 			from, err := openTree(dir)

@@ -217,9 +217,10 @@ func TestRoomForReplacing(t *testing.T) {
 		{remove: []string{"old"}, write: []string{"a", "b"}},
 	} {
 		is := &planted{at: "/", remove: c.remove, write: c.write, sizes: map[string]int64{"a": large, "b": large - 100, "new": large - 1}}
-		need, count := (&planting{trees: []*planted{is}}).room(f, 4096)
-		if need/4096*4096 != c.need || count != c.count {
-			t.Errorf("%q and %q need %d bytes and %d files, want %d and %d", c.remove, c.write, need, count, c.need, c.count)
+		gone, _, trees := (&planting{trees: []*planted{is}}).placings(f, 4096)
+		need := needsOf(append(gone, trees...))[0]
+		if need.bytes/4096*4096 != c.need || need.files != c.count {
+			t.Errorf("%q and %q need %+v, want %d and %d", c.remove, c.write, need, c.need, c.count)
 		}
 	}
 }

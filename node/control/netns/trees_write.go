@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,10 +82,10 @@ func (f *elementFiles) removeOfTrees(p *planting) error {
 // compares contents.
 func (d *Driver) carryOutTrees(ctx context.Context, id model.ID, f *elementFiles, p *planting) error {
 	if len(p.trees) == 0 {
-		return nil
+		return p.taking.end()
 	}
 	for _, t := range p.trees {
-		if err := t.writeAll(ctx, f, p.time); err != nil {
+		if err := t.writeAll(ctx, f, p); err != nil {
 			d.noteInterrupted(id, p)
 			return err
 		}
@@ -146,7 +145,7 @@ func (d *Driver) noteInterrupted(id model.ID, p *planting) {
 }
 
 // writeAll writes a tree's files that are to be written.
-func (t *planted) writeAll(ctx context.Context, f *elementFiles, at time.Time) error {
+func (t *planted) writeAll(ctx context.Context, f *elementFiles, p *planting) error {
 	if len(t.write) == 0 {
 		return nil
 	}
@@ -156,10 +155,11 @@ func (t *planted) writeAll(ctx context.Context, f *elementFiles, at time.Time) e
 	}
 	defer from.close()
 	for _, below := range t.write {
-		mark, err := f.writeFrom(ctx, t.full(below), from, below, at)
+		mark, err := f.writeFrom(ctx, t.full(below), from, below, p)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", t.full(below), err)
 		}
+		p.taking.next()
 		t.note.Files[below] = mark
 	}
 	return nil
@@ -180,56 +180,14 @@ func (d *Driver) noteTrees(id model.ID, p *planting) error {
 	return nil
 }
 
-// roomForTrees refuses to begin what the element's disk, or the machine's, has no room for. A file that is replaced is
-// there until the new one is whole beside it. What the machine's has is this element's until it is done.
-func (d *Driver) roomForTrees(id model.ID, f *elementFiles, p *planting) (done func(), err error) {
-	var s unix.Statfs_t
-	if unix.Statfs(d.dirs.Files(id), &s) != nil {
-		return func() {}, nil
-	}
-	need, count := p.room(f, s.Bsize)
-	if s.Files > 0 && count > int64(s.Ffree) {
-		return nil, fmt.Errorf("its disk has room for %d more files, and %d are put into it: `disk:` gives it a "+
-			"larger one", s.Ffree, count)
-	}
-	if free := int64(s.Bavail) * s.Bsize; need > free {
-		return nil, fmt.Errorf("its disk has %s free, and the files that are put into it need %s: `disk:` gives it a "+
-			"larger one", model.Bytes(free).Rounded(), model.Bytes(need).Rounded())
-	}
-	return d.rooms.promise(d.dirs.Data, d.dirs.Disk(id), need)
-}
-
-// room is how many bytes and files there are at most beyond those that are there before, while trees are planted.
-func (p *planting) room(f *elementFiles, block int64) (need, count int64) {
-	var size, files int64
-	freed := func(at string) {
-		if info, err := f.root.Lstat(rel(at)); err == nil && info.Mode().IsRegular() {
-			if is, ok := info.Sys().(*syscall.Stat_t); ok && is.Nlink == 1 { // else it has another name
-				size, files = size-is.Blocks*512, files-1
-			}
-		}
-	}
-	for _, t := range p.trees {
-		for _, below := range t.remove {
-			freed(t.full(below))
-		}
-		for _, below := range t.write {
-			size, files = size+(t.sizes[below]+block-1)/block*block, files+1
-			need, count = max(need, size), max(count, files)
-			freed(t.full(below))
-		}
-	}
-	return need, count
-}
-
-// removeEmpty removes the directories of a tree in which nothing is left.
+// removeEmpty removes the directories of a tree in which nothing is left. Its own is one of those above (dirs.go).
 func (f *elementFiles) removeEmpty(t *planted) {
 	dirs := map[string]bool{}
 	for _, below := range t.remove {
 		if below == "" {
 			continue
 		}
-		for dir := path.Dir(t.full(below)); len(dir) >= len(t.at); dir = path.Dir(dir) {
+		for dir := path.Dir(t.full(below)); len(dir) > len(t.at); dir = path.Dir(dir) {
 			dirs[dir] = true
 		}
 	}
@@ -248,7 +206,7 @@ func setTime(file *os.File, when time.Time) error {
 
 // writeFrom replaces a file by a copy of one of a tree.
 func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles, below string,
-	when time.Time) (mark treeMark, err error) {
+	p *planting) (mark treeMark, err error) {
 	from, err := tree.open(below)
 	if err != nil {
 		return mark, err
@@ -277,8 +235,8 @@ func (f *elementFiles) writeFrom(ctx context.Context, at string, tree *treeFiles
 		return mark, err
 	}
 	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(file, sum), &untilEnd{ctx, from})
-	err = errors.Join(err, file.Chown(f.base, f.base), file.Chmod(first.Mode().Perm()), setTime(file, when))
+	_, err = io.Copy(io.MultiWriter(file, sum, p.taking), &untilEnd{ctx, from})
+	err = errors.Join(err, file.Chown(f.base, f.base), file.Chmod(first.Mode().Perm()), setTime(file, p.time))
 	var info fs.FileInfo
 	if err == nil {
 		info, err = file.Stat()

@@ -84,6 +84,7 @@ func NewAgent(dial func(context.Context) (net.Conn, error), name string) *Client
 // NewSocket returns a client of whatever serves the API on the socket; name is what errors call it.
 func NewSocket(socket, name string) *Client {
 	transport := &http.Transport{
+		ExpectContinueTimeout: expectTimeout,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
@@ -92,6 +93,9 @@ func NewSocket(socket, name string) *Client {
 	}
 	return &Client{http: &http.Client{Transport: transport}, socket: socket, name: name}
 }
+
+// expectTimeout is how long a large body waits for a word of the manager that it wants it.
+const expectTimeout = 10 * time.Second
 
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -29,8 +29,11 @@ func (c *Client) PutImage(ctx context.Context, id, name string, size int64, cont
 
 func (c *Client) putImage(ctx context.Context, id, name string, content io.Reader, size int64) (is model.Image,
 	err error) {
-	resp, err := c.send(ctx, http.MethodPut, path("images", id), url.Values{"name": {name}},
-		http.Header{"Content-Type": {"application/x-tar"}}, content, size)
+	header := http.Header{"Content-Type": {"application/x-tar"}}
+	if content != nil {
+		header.Set("Expect", "100-continue") // what is refused for its size is not sent
+	}
+	resp, err := c.send(ctx, http.MethodPut, path("images", id), url.Values{"name": {name}}, header, content, size)
 	if err != nil {
 		return is, err
 	}

@@ -48,6 +48,7 @@ func NewNode(server string, identity *trust.Identity) (*Client, error) {
 func newRemote(server, token string, security *tls.Config) *Client {
 	r := &remote{server: server, token: token}
 	transport := &http.Transport{
+		ExpectContinueTimeout: expectTimeout,
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()

@@ -1,0 +1,217 @@
+package linux
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rooms is an account of what of file systems is promised to whoever is about to write much there. Each promise is a
+// file in one directory, locked by who has it: so all processes that name the directory share the account, and what
+// was promised to one that is killed is free again. Without an account (nil), nobody knows of anybody's promises.
+type Rooms struct{ dir string }
+
+// NewRooms is the account in a directory, which need not be there yet.
+func NewRooms(dir string) *Rooms { return &Rooms{dir} }
+
+// Promise is room that somebody was promised. Nil is one of nothing.
+type Promise struct {
+	rooms *Rooms
+	file  *os.File
+	is    promised
+}
+
+type promised struct {
+	Device uint64 `json:"device"` // of the file system
+	Need   int64  `json:"need"`
+	// Fills is a file on that file system which is being filled. What it takes already is not needed any more.
+	Fills string `json:"fills,omitempty"`
+}
+
+// left is what is still to be written.
+func (p *promised) left() int64 {
+	if p.Fills == "" {
+		return p.Need
+	}
+	var s unix.Stat_t
+	if unix.Stat(p.Fills, &s) != nil {
+		return p.Need
+	}
+	return max(0, p.Need-s.Blocks*512)
+}
+
+// Has tells whether the file system of a path has room for so many bytes more, beside what is promised.
+func (r *Rooms) Has(at string, more int64) bool {
+	has := true
+	_ = r.locked(func() (err error) { //nolint:errcheck // an account that cannot be read refuses nothing
+		has, err = r.has(at, more)
+		return err
+	})
+	return has
+}
+
+// Promise promises so many bytes of the file system of a path, or fails with ErrNoRoom. It holds for what fills a file,
+// if one is named, as long as that has not taken them; else until it is set or ended.
+func (r *Rooms) Promise(at string, need int64, fills string) (p *Promise, err error) {
+	if need <= 0 {
+		return nil, nil
+	}
+	err = r.locked(func() error {
+		if has, err := r.has(at, need); err != nil {
+			return err
+		} else if !has {
+			return ErrNoRoom
+		}
+		p, err = r.promise(at, need, fills)
+		return err
+	})
+	return p, err
+}
+
+// has is Has, under the lock.
+func (r *Rooms) has(at string, more int64) (bool, error) {
+	room, err := RoomAt(at)
+	if err != nil {
+		return true, err
+	}
+	if r == nil {
+		return room.Has(more), nil
+	}
+	var s unix.Stat_t
+	if err := unix.Stat(at, &s); err != nil {
+		return true, err
+	}
+	paths, err := filepath.Glob(filepath.Join(r.dir, promisePattern))
+	for _, path := range paths {
+		more += leftOf(path, s.Dev)
+	}
+	return room.Has(more), err
+}
+
+const (
+	promisePattern = "promise-*"
+	roomsLock      = "lock"
+)
+
+// leftOf is what is left of a promise, if it is one of this file system. One that nobody holds any more is removed.
+func leftOf(path string, device uint64) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		os.Remove(path) //nolint:errcheck // the next one does
+		return 0
+	}
+	var is promised
+	if json.NewDecoder(f).Decode(&is) != nil || is.Device != device {
+		return 0
+	}
+	return is.left()
+}
+
+func (r *Rooms) promise(at string, need int64, fills string) (*Promise, error) {
+	if r == nil {
+		return nil, nil
+	}
+	var s unix.Stat_t
+	if err := unix.Stat(at, &s); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(r.dir, promisePattern)
+	if err != nil {
+		return nil, err
+	}
+	p := &Promise{r, f, promised{s.Dev, need, fills}}
+	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), p.write()); err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
+	}
+	return p, nil
+}
+
+// write notes what is promised, under the lock.
+func (p *Promise) write() error {
+	data, err := json.Marshal(p.is)
+	if err == nil {
+		err = p.file.Truncate(0)
+	}
+	if err == nil {
+		_, err = p.file.WriteAt(data, 0)
+	}
+	return err
+}
+
+// Set tells how much is still to be written: what was, is on the disk. That is more than before where something went
+// that gave room to others. Where it cannot be noted, what was promised before counts.
+func (p *Promise) Set(need int64) {
+	if p == nil {
+		return
+	}
+	p.is.Need = need
+	_ = p.rooms.locked(p.write) //nolint:errcheck // said above
+}
+
+// End ends it: all is on the disk, or nothing more is written.
+func (p *Promise) End() {
+	if p != nil {
+		os.Remove(p.file.Name()) //nolint:errcheck // whoever looks next does, since nobody holds it
+		p.file.Close()           //nolint:errcheck // it is gone
+	}
+}
+
+// locked does something while nobody else changes the account.
+func (r *Rooms) locked(do func() error) error {
+	if r == nil {
+		return do()
+	}
+	open := func() (*os.File, error) {
+		return os.OpenFile(filepath.Join(r.dir, roomsLock), os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	lock, err := open()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(r.dir, 0o700); err == nil {
+			lock, err = open()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep account of what is promised of disks: %w", err)
+	}
+	defer lock.Close()
+	for {
+		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep account of what is promised of disks: %w", err)
+	}
+	return do()
+}
+
+// ErrNoRoom tells that something ended since nothing but the spare room was left.
+var ErrNoRoom = errors.New("there is no room left")
+
+// Copy copies to a file in a directory as long as the file system there has room, beside what is promised.
+func (r *Rooms) Copy(w io.Writer, from io.Reader, dir string) (n int64, err error) {
+	const step = 16 << 20
+	for {
+		if !r.Has(dir, 0) {
+			return n, ErrNoRoom
+		}
+		part, err := io.CopyN(w, from, step)
+		n += part
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
