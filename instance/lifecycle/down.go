@@ -167,8 +167,8 @@ func sweepRun(run string) error {
 	return linux.RemoveTree(run)
 }
 
-// unmountBelow takes away every mount that is at least so deep below a directory. It must come before anything is deleted there: what is mounted
-// could belong to somebody else.
+// unmountBelow takes away every mount that is at least so deep below a directory. It must come before anything is
+// deleted there: what is mounted could belong to somebody else.
 func unmountBelow(dir string, depth int) error {
 	mounts, err := mountsBelow(dir, depth)
 	if err != nil {

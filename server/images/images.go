@@ -74,7 +74,8 @@ type Turns interface {
 }
 
 // Open opens a store. There need not be any yet. Where the index is damaged, nobody knows whose its images are: they
-// are set aside, and the store is empty. Nodes keep what they have. rooms is the account of what is promised of the disk.
+// are set aside, and the store is empty. Nodes keep what they have. rooms is the account of what is promised of the
+// disk.
 func Open(dir string, rooms *linux.Rooms, turns Turns) (*Store, error) {
 	s := &Store{dir: dir, rooms: rooms, turns: turns}
 	data, err := os.ReadFile(filepath.Join(dir, indexName))

@@ -41,7 +41,8 @@ func needsOf(all []placing) []amount {
 	return needs
 }
 
-// placings are what is done, in this order: files of trees that go, files by themselves, files of trees that are written.
+// placings are what is done, in this order: files of trees that go, files by themselves, files of trees that are
+// written.
 func (p *planting) placings(f *elementFiles, block int64) (gone, small, trees []placing) {
 	there := func(at string) amount {
 		if info, err := f.root.Lstat(rel(at)); err == nil && info.Mode().IsRegular() {
