@@ -46,7 +46,6 @@ type exceptional struct {
 	read              int64 // how many causes had come since then when its routes were read
 	rest              time.Duration
 	until             time.Time // until then tunnels are left out: the last time, looking at them was in vain
-	routes            time.Time // until then its routes are read at each look, since too much hung at them
 }
 
 // since is how far a counter has moved since an earlier state. A counter begins anew with its namespace or tunnel.

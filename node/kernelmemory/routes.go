@@ -1,10 +1,13 @@
 package kernelmemory
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +16,8 @@ import (
 )
 
 // Routes are charged to who makes them, but not what hangs at them (an encapsulation), nor those that a packet makes (a
-// router advertisement). Both are seen only by reading all routes, of which a router may have a million. So this is
-// read less often where there are many.
+// router advertisement). Both are seen only by reading all routes, of which a router may have a million. So those of an
+// element are read the less often, the more it has.
 
 const (
 	rtaEncap = 22 // RTA_ENCAP
@@ -26,9 +29,62 @@ const (
 	encapBytes = 512
 	// advertisedBytes is a route that a router advertisement made (Linux 6.18).
 	advertisedBytes = 448
-	// routeTakes is what it takes to read a route, of which there may be many.
-	routeTakes = time.Microsecond
 )
+
+// reading is what is remembered of how an element's routes were read.
+type reading struct {
+	many  int64         // how many there were
+	took  time.Duration // of a processor's time
+	ended time.Time
+	// rest is how long they are not read again, and least how long even if the kernel's memory grows by hurry.
+	rest, least time.Duration
+	floor       int64     // what the kernel had of memory then, or less since
+	always      time.Time // until then they are read at each look, since too much hung at them
+}
+
+// due tells whether an element's routes are to be read, while the kernel has so much memory.
+func (r *reading) due(now time.Time, is int64) bool {
+	rested := now.Sub(r.ended)
+	return now.Before(r.always) || rested >= r.rest || is-r.floor > hurry && rested >= r.least
+}
+
+// restOfRoutes says for each element how long its routes are not read: twenty times what it takes to read those of all
+// elements that have no more routes than it. So who has few routes does not wait for who has many, and elements that
+// have about as many take a twentieth of a processor's time together; where the kernel's memory grows, half.
+func (w *Watcher[ID]) restOfRoutes() {
+	all := make([]*reading, 0, len(w.past))
+	for _, m := range w.past {
+		all = append(all, &m.routes)
+	}
+	slices.SortFunc(all, func(a, b *reading) int { return cmp.Compare(a.many, b.many) })
+	var sum time.Duration
+	for i := 0; i < len(all); {
+		end := i
+		for ; end < len(all) && all[end].many == all[i].many; end++ {
+			sum += all[end].took
+		}
+		for ; i < end; i++ {
+			all[i].rest, all[i].least = share*sum, sum
+		}
+	}
+}
+
+// measured is how much processor time something takes.
+func measured(do func() error) (took time.Duration, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	now := func() (used time.Duration) {
+		var t unix.Timespec
+		if failed := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); failed != nil {
+			err = fmt.Errorf("read a thread's clock: %w", failed)
+		}
+		return time.Duration(t.Nano())
+	}
+	began := now()
+	failed := do()
+	took = now() - began
+	return took, errors.Join(failed, err)
+}
 
 // encapsulated is how many bytes an encapsulation takes, by what is told of it.
 func encapsulated(value []byte) int64 { return encapBytes + 2*int64(len(value)) }
@@ -178,12 +234,17 @@ func (s *space) hanging(most int64) (encapsulations, made, read int64, err error
 // trimRoutes takes away the routes with encapsulations, or those that router advertisements made, where they take too
 // much.
 func (w *Watcher[ID]) trimRoutes(s *space, id ID, e *Element) error {
-	m := w.remembered(id)
-	if now := time.Now(); now.Before(w.routesRest) && now.After(m.routes) {
+	m := &w.remembered(id).routes
+	if !m.due(time.Now(), w.floor) {
 		return nil
 	}
-	hangs, made, read, err := s.hanging(e.limit(Encapsulations))
-	w.routesRead += read
+	var hangs, made int64
+	took, err := measured(func() (err error) {
+		hangs, made, m.many, err = s.hanging(e.limit(Encapsulations))
+		return err
+	})
+	m.took, m.ended, m.floor = took, time.Now(), w.floor
+	m.rest, m.least = max(m.rest, share*took), max(m.least, took)
 	if err != nil {
 		return err
 	}
@@ -195,7 +256,7 @@ func (w *Watcher[ID]) trimRoutes(s *space, id ID, e *Element) error {
 		if c.is <= limit {
 			continue
 		}
-		m.routes = time.Now().Add(follow)
+		m.always = time.Now().Add(follow)
 		w.holding(id, func(until time.Time) {
 			w.verdict(id, c.r.table, limit, func() (int, bool, error) { return c.r.empty(s, until) })
 		})

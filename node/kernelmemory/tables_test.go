@@ -231,32 +231,64 @@ func TestRoutesOfAddressesAreNotAdvertised(t *testing.T) {
 }
 
 // TestReadingRoutesIsBounded: after many routes were read in vain, they are not read again at once, unless something was
-// found.
+// found, or the kernel's memory has grown. Others' routes are read meanwhile.
 func TestReadingRoutesIsBounded(t *testing.T) {
 	l := newLab(t, 16<<20)
 	if why := lacksTable["encapsulations of IPv6 routes"](l); why != "" {
 		t.Skip(why)
 	}
-	encapsulated := lines(`route replace fd10:%1$x:%2$x:%3$x::/64 encap seg6 mode encap segs fd02::1,fd02::%4$x dev d0`, 5000) +
-		"| ip -6 -batch -"
-	left := func() string { return l.in(t, mean, "ip -6 route | grep -c encap; true") }
-	l.w.everybody(t.Context(), 0)
-	if l.w.routesRead == 0 || l.w.routesRest.IsZero() {
-		t.Errorf("%d routes were read, rest until %v", l.w.routesRead, l.w.routesRest)
+	const is = 1 << 40 // what the kernel has of memory
+	fill := func(name string) {
+		t.Helper()
+		l.in(t, name, lines(`route replace fd10:%1$x:%2$x:%3$x::/64 encap seg6 mode encap segs fd02::1,fd02::%4$x dev d0`, 5000)+
+			"| ip -6 -batch -")
 	}
-	l.w.routesRest = time.Now().Add(time.Hour)
-	l.in(t, mean, encapsulated)
-	if l.w.everybody(t.Context(), 0); left() != "5000" {
-		t.Errorf("routes were read before the time: %s are left", left())
+	look := func(is int64, want map[string]string) {
+		t.Helper()
+		l.w.everybody(t.Context(), is)
+		for name, want := range want {
+			if left := l.in(t, name, "ip -6 route | grep -c encap; true"); left != want {
+				t.Errorf("%s has %s encapsulations left, want %s", name, left, want)
+			}
+		}
 	}
-	l.w.routesRest = time.Time{}
-	if l.w.everybody(t.Context(), 0); left() != "0" {
-		t.Errorf("%s are left", left())
+	l.in(t, mean, lines(`route add fd20:%1$x:%2$x:%3$x::/64 dev d0`, 5000)+"| ip -6 -batch -")
+	look(is, nil)
+	many, few := &l.w.remembered(mean).routes, &l.w.remembered(peace).routes
+	if many.many < 5000 || few.many >= 100 || many.took == 0 || many.rest < share*(many.took+few.took) ||
+		few.rest > share*few.took || many.least < many.took+few.took {
+		t.Fatalf("what was read of who has many routes, and few: %+v, %+v", many, few)
 	}
-	l.w.routesRest = time.Now().Add(time.Hour)
-	l.in(t, mean, encapsulated)
-	if l.w.everybody(t.Context(), 0); left() != "0" {
-		t.Errorf("who had too much is not read again at once: %s are left", left())
+	// They could be a million: reading them took an hour, two hours ago.
+	many.took, many.ended = time.Hour, time.Now().Add(-2*time.Hour)
+	l.w.restOfRoutes()
+	few.ended = time.Time{}
+	fill(mean)
+	fill(peace)
+	look(is, map[string]string{mean: "5000", peace: "0"})
+	fill(mean)
+	look(is+step, map[string]string{mean: "5000"})
+	look(is+2*step, map[string]string{mean: "5000"})
+	look(is+hurry+1, map[string]string{mean: "0"}) // it has grown little by little
+	*many = reading{many: 5000, took: time.Hour, rest: 20 * time.Hour, least: time.Hour, ended: time.Now()}
+	fill(mean)
+	look(is+hurry+1, map[string]string{mean: "5000"}) // not even then
+	many.always = time.Now().Add(time.Hour)
+	look(is, map[string]string{mean: "0"}) // too much was found a short time ago
+}
+
+// TestRestOfRoutes: who has few routes rests as if nobody had more.
+func TestRestOfRoutes(t *testing.T) {
+	w := &Watcher[int]{past: map[int]*past{}}
+	for id, n := range []int64{1e6, 10, 1000, 10} {
+		w.remembered(id).routes = reading{many: n, took: time.Duration(n) * time.Microsecond}
+	}
+	w.restOfRoutes()
+	for id, want := range []time.Duration{1001020, 20, 1020, 20} {
+		want *= time.Microsecond
+		if is := w.remembered(id).routes; is.rest != 20*want || is.least != want {
+			t.Errorf("%d rests for %v, at least %v, want 20 times %v", id, is.rest, is.least, want)
+		}
 	}
 }
 

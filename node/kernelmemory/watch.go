@@ -47,16 +47,18 @@ type Watcher[ID comparable] struct {
 	suspect map[ID]time.Time // looked at every time, until then
 	told    string
 
-	exceptional map[ID]*exceptional
+	past map[ID]*past
+}
 
-	// All routes are read again after routesRest, which is set by how many were read.
-	routesRest time.Time
-	routesRead int64
+// past is what is remembered of an element from look to look.
+type past struct {
+	exceptional
+	routes reading
 }
 
 // Run watches until the context ends.
 func (w *Watcher[ID]) Run(ctx context.Context) error {
-	w.suspect, w.exceptional = map[ID]time.Time{}, map[ID]*exceptional{}
+	w.suspect, w.past = map[ID]time.Time{}, map[ID]*past{}
 	tick := time.Tick(readEvery)
 	first, followed := true, time.Time{}
 	for {
@@ -97,14 +99,15 @@ func (w *Watcher[ID]) warn(what string, err error) {
 // all elements are looked at, beginning with those that had too much before
 func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 	began := time.Now()
-	w.floor, w.routesRead = is, 0
-	w.suspects(began)
 	elements := w.Elements()
-	for id := range w.exceptional {
+	for id, m := range w.past {
+		m.routes.floor = min(m.routes.floor, w.floor, is)
 		if _, there := elements[id]; !there {
-			delete(w.exceptional, id)
+			delete(w.past, id)
 		}
 	}
+	w.floor = is
+	w.suspects(began)
 	for id, e := range elements {
 		if _, done := w.suspect[id]; !done {
 			w.look(id, e)
@@ -113,18 +116,16 @@ func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 			return
 		}
 	}
+	w.restOfRoutes()
 	w.rest = began.Add(time.Duration(share*len(elements)) * lookTakes)
-	if began.After(w.routesRest) {
-		w.routesRest = began.Add(time.Duration(share*w.routesRead) * routeTakes)
-	}
 }
 
 // remembered is what is remembered of an element.
-func (w *Watcher[ID]) remembered(id ID) *exceptional {
-	m := w.exceptional[id]
+func (w *Watcher[ID]) remembered(id ID) *past {
+	m := w.past[id]
 	if m == nil {
-		m = &exceptional{}
-		w.exceptional[id] = m
+		m = &past{}
+		w.past[id] = m
 	}
 	return m
 }

@@ -57,7 +57,7 @@ func newLab(t *testing.T, memory int64) *lab {
 	l.w = &Watcher[string]{Elements: func() map[string]Element { return l.elements },
 		Log:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Tell: func(v Verdict[string]) { l.verdicts <- v }, suspect: map[string]time.Time{},
-		exceptional: map[string]*exceptional{}}
+		past: map[string]*past{}}
 	return l
 }
 
@@ -410,7 +410,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	defer unix.Unmount(path, unix.MNT_DETACH)
 	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{},
-		exceptional: map[string]*exceptional{}, Log: slog.New(slog.DiscardHandler)}
+		past: map[string]*past{}, Log: slog.New(slog.DiscardHandler)}
 	e := Element{Path: path, Memory: 256 << 20, Devices: 1024}
 	for b.Loop() {
 		w.look("x", e)
