@@ -81,8 +81,8 @@ type reader struct {
 	table  Table
 	passes int
 	read   func(s *space, pass int, each visit) error
-	// flush, if there is one, removes all entries at once.
-	flush func(s *space) error
+	// flush, if there is one, removes all entries at once. It says how many stay without what was in them.
+	flush func(s *space) (emptied int, err error)
 	// before, if there is one, is what the kernel needs to let entries be removed. after ends that.
 	before func(s *space) (after func() error, err error)
 	// only, if there is one, tells by the namespace's devices whether there can be any entries.
@@ -96,13 +96,18 @@ var readers = []reader{
 	{table: TrafficControl, passes: 2, read: readTrafficControl},
 	{table: AddressLabels, passes: 1, read: readAddressLabels},
 	{table: MPLSRoutes, passes: 1, read: readMPLS},
-	{table: MulticastRoutes, passes: 1, read: readMulticastRoutes, flush: flushMulticastRoutes},
+	{table: MulticastRoutes, passes: 1, read: readMulticastRoutes, flush: whole(flushMulticastRoutes)},
 	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges, only: grouped},
 	{table: BridgeVLANs, passes: 1, read: readBridgeVLANs, only: bridged},
-	{table: Peers, passes: 1, read: readPeers, flush: flushPeers, only: guarded},
-	{table: Sessions, passes: 1, read: readSessions, flush: flushSessions},
+	{table: Peers, passes: 1, read: readPeers, flush: whole(flushPeers), only: guarded},
+	{table: Sessions, passes: 1, read: readSessions, flush: whole(flushSessions)},
 	{table: Parts, passes: 1, read: readParts, flush: flushParts},
-	{table: PacketSets, passes: 1, read: readPacketSets, flush: flushPacketSets},
+	{table: PacketSets, passes: 1, read: readPacketSets, flush: whole(flushPacketSets)},
+}
+
+// whole is a flush after which nothing stays.
+func whole(flush func(*space) error) func(*space) (int, error) {
+	return func(s *space) (int, error) { return 0, flush(s) }
 }
 
 // missing returns whether the error means that the kernel has no such table.
@@ -150,8 +155,9 @@ const atOnce = 16384
 func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err error) {
 	if r.flush != nil {
 		before, err := r.count(s)
+		emptied := 0
 		if err == nil {
-			err = r.flush(s)
+			emptied, err = r.flush(s)
 		}
 		after := 0
 		if err == nil { // what something uses may stay
@@ -160,7 +166,7 @@ func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err e
 		if err != nil {
 			return 0, true, fmt.Errorf("remove its %s: %w", r.table, err)
 		}
-		return max(0, before-after), false, nil
+		return max(0, before-after) + emptied, false, nil
 	}
 	if r.before != nil {
 		after, failed := r.before(s)

@@ -201,6 +201,61 @@ var lacksTable = map[string]func(*lab) string{
 	"encapsulations of next hops":   lacking("segment routing", segmentRouting),
 }
 
+// ruleOfIpset has a rule of nftables refer to the first set of ipset (nft_compat's match "set", NFT_MSG_NEWRULE).
+const ruleOfIpset = `nft add table ip t; nft add chain ip t c; ` + "perl -e '" + netlink + `to(12);
+	my $match = attr(0x8001, attr(1, "match\0") . attr(0x8002, attr(1, "set\0") . attr(2, pack "N", 1) . attr(3, pack "SCCx4", 0, 1, 0)));
+	my $edge = sub { pack("LSSLLCCn", 20, $_[0], 1, 1, 0, 0, 0, 10) }; my $body = pack("CCn", 2, 0, 0) . attr(1, "t\0") . attr(2, "c\0") . attr(0x8004, $match);
+	send $s, $edge->(16) . pack("LSSLL", 16 + length $body, 10 << 8 | 6, 0xc05, 1, 0) . $body . $edge->(17), 0, pack "SSLL", 16, 0, 0, 0 or die "send: $!";
+	recv $s, my $answer, 65536, 0; (unpack "LSSLLl", $answer)[5] == 0 or die -(unpack "LSSLLl", $answer)[5]'`
+
+// TestSetsInUseKeepNothingElse: one set that a rule refers to kept all others, and counters and time limits as well. It
+// stays, but without what was in it.
+func TestSetsInUseKeepNothingElse(t *testing.T) {
+	const sets, counters = `to(12); ask(6 << 8 | 7, 0x304, pack("CCn", 2, 0, 0) . attr(1, "\7") . attr(6, pack "N", 4))`,
+		`to(12); ask(7 << 8 | 1, 0x304, pack("CCn", 2, 0, 0))`
+	l := newLab(t, 16<<20)
+	for _, what := range []string{"sets of netfilter", "counters of netfilter"} {
+		if why := lacksTable[what](l); why != "" {
+			t.Skip(why)
+		}
+	}
+	if why := lacking("match of rules for sets (xt_set, nft_compat)", perl(makeSets, 1)+" && "+ruleOfIpset)(l); why != "" {
+		t.Skip(why)
+	}
+	for _, busy := range []bool{false, true} { // the second time there is nothing but the set in use
+		if !busy {
+			l.in(t, mean, perl(makeSets, 10)+" && "+perl(makeCounters, 2000))
+		} else {
+			l.in(t, mean, perl(strings.ReplaceAll(makeSets, `"s$_\0"`, `"t$_\0"`), 1)+"; "+
+				perl(`to(12); ask(6 << 8 | 6, 4, pack("CCn", 2, 0, 0) . attr(1, "\7") . attr(2, "s1\0") . attr(3, "t1\0"))`))
+			l.elements[mean] = Element{Path: l.elements[mean].Path, Memory: 4 << 20, Devices: devices}
+		}
+		l.w.look(mean, l.elements[mean])
+		select {
+		case v := <-l.verdicts:
+			if v.Table != Parts || v.Err != nil || v.Removed == 0 {
+				t.Errorf("told was %+v", v)
+			}
+		default:
+			t.Error("nobody was told")
+		}
+		if n := l.in(t, mean, counted(sets)); n != "1" {
+			t.Errorf("%s sets are left, want the one that a rule refers to", n)
+		}
+		if n := l.in(t, mean, counted(counters)); n != "0" {
+			t.Errorf("%s counters are left", n)
+		}
+		hashes := l.in(t, mean, perl(`my ($set) = eval { %s }; my ($d) = map { $_->[1] } grep { $_->[0] == 7 } attrs(substr $set, 4);
+			print map { unpack "N", $_->[1] } grep { $_->[0] == 18 } attrs($d)`, sets))
+		if n, err := strconv.Atoi(hashes); err != nil || n > 1024 {
+			t.Errorf("the set in use keeps %s hash values (%v)", hashes, err)
+		}
+	}
+	if out := l.in(t, mean, "nft list table ip t"); !strings.Contains(out, "set") {
+		t.Errorf("the rule is gone: %s", out)
+	}
+}
+
 // TestSharedEncapsulationsCountOnce: IPv4 routes over one next hop share what hangs at it.
 func TestSharedEncapsulationsCountOnce(t *testing.T) {
 	l := newLab(t, 16<<20)
