@@ -127,6 +127,10 @@ func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
 		return fmt.Sprintf("router advertisements on its links, which its root accepts, made routes that took more "+
 			"than %s of the kernel's memory, which nobody is charged for: all of these were removed (%d) %s",
 			model.Bytes(v.Limit), count, more)
+	case kernelmemory.TunnelGroups: // count is of devices
+		return fmt.Sprintf("the multicast groups of its VXLAN devices took more than %s of the kernel's memory, which "+
+			"nobody is charged for: %s with their groups %s", model.Bytes(v.Limit),
+			counted(count, "device was removed", "devices were removed"), more)
 	case kernelmemory.BridgeVLANs: // count is of ranges
 		return fmt.Sprintf("its VLANs of bridges and their ports took more than %s of the kernel's memory, which "+
 			"nobody is charged for: all were removed but those of frames without a tag %s", model.Bytes(v.Limit), more)

@@ -93,11 +93,18 @@ func TestLooksLeaveTimeForStarts(t *testing.T) {
 		}
 	})
 	calls := c.await(t, func(calls []call) bool { return len(calls) >= 8 })
+	glances := 0
 	for i := 1; i < len(calls); i++ {
+		if calls[i].glance {
+			glances++
+		}
 		took, gap := calls[i-1].ended.Sub(calls[i-1].began), calls[i].began.Sub(calls[i-1].ended)
 		if least := min(restTimes*took, restMost); calls[i].glance && gap < least {
 			t.Errorf("look %d comes %v after one that took %v, and shall leave at least %v", i, gap, took, least)
 		}
+	}
+	if glances == 0 {
+		t.Errorf("none of %d looks was a short one", len(calls))
 	}
 	a.wishes <- state("a", "b")
 	c.await(t, func(calls []call) bool { return calls[len(calls)-1].elements == 2 })

@@ -39,29 +39,32 @@ func bridgeRequest(b *linux.Batch, kind uint16, index []byte) {
 	b.Raw(m)
 }
 
-// groupsOfBridges calls each for every member of every multicast group of every bridge, and since Linux 6.4 of every
-// VXLAN device.
-func (s *space) groupsOfBridges(each func(of *device, bridge, member []byte) error) error {
+// groupsOf calls each for every member of every multicast group of every bridge, and since Linux 6.4 of every VXLAN
+// device.
+func (s *space) groupsOf(each func(of *device, index, member []byte) error) error {
 	links, err := s.devices()
 	if err != nil {
 		return err
 	}
-	bridges := map[uint32]*device{}
+	devices := map[uint32]*device{}
 	for i := range links {
 		if d := &links[i]; d.bridge || d.vxlan {
-			bridges[uint32(d.index)] = d
+			devices[uint32(d.index)] = d
 		}
 	}
-	if len(bridges) == 0 {
+	if len(devices) == 0 {
 		return nil
 	}
 	var b linux.Batch
 	bridgeRequest(&b, rtmGetMDB, nil)
 	return s.dump(&b, func(p []byte) error {
-		if len(p) < portMsg || bridges[binary.NativeEndian.Uint32(p[4:])] == nil {
+		if len(p) < portMsg {
 			return nil
 		}
-		of := bridges[binary.NativeEndian.Uint32(p[4:])]
+		of := devices[binary.NativeEndian.Uint32(p[4:])]
+		if of == nil {
+			return nil
+		}
 		for kind, groups := range linux.Attrs(p[portMsg:]) {
 			if kind != mdbGroups {
 				continue
@@ -82,8 +85,7 @@ func (s *space) groupsOfBridges(each func(of *device, bridge, member []byte) err
 }
 
 // readBridgeGroups reads the multicast groups that bridges have learnt, or that somebody has given them, with the hosts
-// that are in them. A VXLAN device goes with its groups: before Linux 6.7 they cannot be removed at once, and a single
-// one only by all that is known of it.
+// that are in them.
 func readBridgeGroups(s *space, _ int, each visit) error {
 	links, err := s.devices()
 	if err != nil {
@@ -96,10 +98,21 @@ func readBridgeGroups(s *space, _ int, each visit) error {
 			}
 		}
 	}
+	return s.groupsOf(func(of *device, index, member []byte) error {
+		if !of.bridge {
+			return nil
+		}
+		return eachMember(index, member, each)
+	})
+}
+
+// readTunnelGroups reads the groups of VXLAN devices. Such a device goes with its groups: before Linux 6.7 they cannot be
+// removed at once, and a single one only by all that is known of it.
+func readTunnelGroups(s *space, _ int, each visit) error {
 	gone := map[int]bool{}
-	return s.groupsOfBridges(func(of *device, bridge, member []byte) error {
+	return s.groupsOf(func(of *device, _, _ []byte) error {
 		if !of.vxlan {
-			return eachMember(bridge, member, each)
+			return nil
 		}
 		return each(memberOfGroupBytes, func(b *linux.Batch) {
 			if !gone[of.index] {
@@ -140,11 +153,10 @@ func eachMember(bridge, member []byte, each visit) error {
 // called. Nobody takes the rest back: who has so many groups gets a bridge that works.
 func wakeBridges(s *space) (after func() error, err error) {
 	indices := map[uint32]bool{}
-	err = s.groupsOfBridges(func(of *device, bridge, _ []byte) error {
-		if of.vxlan {
-			return nil
+	err = s.groupsOf(func(of *device, bridge, _ []byte) error {
+		if of.bridge {
+			indices[binary.NativeEndian.Uint32(bridge)] = true
 		}
-		indices[binary.NativeEndian.Uint32(bridge)] = true
 		return nil
 	})
 	if err != nil {

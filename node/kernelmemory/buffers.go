@@ -23,7 +23,7 @@ var socketLists = []struct {
 	buffer, inode int
 	hexadecimal   bool // "what waits to be sent:to be read"
 }{
-	{"netlink", 4, 9, false},
+	{"netlink", 4, netlinkInode, false},
 	{"packet", 6, 8, false},
 	{"raw", 4, 9, true},
 	{"raw6", 4, 9, true},
@@ -79,6 +79,7 @@ func kept() (of map[string]int64, err error) {
 const (
 	netlinkProtocol = 1
 	netlinkPort     = 2
+	netlinkInode    = 9
 )
 
 // buffers says how much the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The
@@ -90,24 +91,12 @@ func buffers() (of map[uint64]int64, sum int64, err error) {
 		return nil, 0, err
 	}
 	for _, list := range socketLists {
-		f, err := os.Open("/proc/thread-self/net/" + list.file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without
-		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("read what its sockets buffer: %w", err)
-		}
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			fields := strings.Fields(lines.Text())
-			if len(fields) <= max(list.buffer, list.inode) {
-				continue
-			}
-			inode, err := strconv.ParseUint(fields[list.inode], 10, 64)
-			if err != nil {
-				continue // the titles
+		err := eachSocket(list.file, list.inode, func(fields []string, inode uint64) {
+			if len(fields) <= list.buffer {
+				return
 			}
 			var size int64
+			var err error
 			if list.hexadecimal {
 				out, in, _ := strings.Cut(fields[list.buffer], ":")
 				sent, err1 := strconv.ParseInt(out, 16, 64)
@@ -123,14 +112,39 @@ func buffers() (of map[uint64]int64, sum int64, err error) {
 				of[inode] += size
 				sum += size
 			}
-		}
-		err = lines.Err()
-		f.Close()
+		})
 		if err != nil {
-			return nil, 0, fmt.Errorf("read what its sockets buffer: %w", err)
+			return nil, 0, err
 		}
 	}
 	return of, sum, nil
+}
+
+// eachSocket calls each for every line of a file of /proc/net that lists sockets, with the inode in one of its columns.
+// The calling thread must be in the namespace.
+func eachSocket(file string, column int, each func(fields []string, inode uint64)) error {
+	f, err := os.Open("/proc/thread-self/net/" + file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without
+	}
+	if err != nil {
+		return fmt.Errorf("read what its sockets buffer: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) <= column {
+			continue
+		}
+		if inode, err := strconv.ParseUint(fields[column], 10, 64); err == nil { // not the titles
+			each(fields, inode)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read what its sockets buffer: %w", err)
+	}
+	return nil
 }
 
 // holder is a process, and how much of something it holds.

@@ -17,7 +17,6 @@ import (
 // Bytes of each: what object caches had on Linux 6.1 (amd64), rounded up. A session or tunnel of L2TP takes a tenth of
 // what it counts. The kernel's time for listing them grows with the square of their number, so there shall be few.
 const (
-	peerBytes      = 2048
 	allowedIPBytes = 128 // at most two nodes of a tree
 	sessionBytes   = 16384
 	// mostSessions is how many sessions and tunnels an element may have, whatever its memory.
@@ -158,7 +157,7 @@ func readPeers(s *space, _ int, each visit) error {
 					continue
 				}
 				for _, peer := range linux.Attrs(peers) {
-					size := int64(peerBytes)
+					size := peerSize.bytes()
 					for kind, v := range linux.Attrs(peer) {
 						switch kind {
 						case peerKey:

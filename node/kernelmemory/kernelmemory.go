@@ -27,7 +27,8 @@ const (
 	AddressLabels   Table = "address labels"
 	MPLSRoutes      Table = "routes of MPLS labels"
 	MulticastRoutes Table = "routes of multicast packets"
-	BridgeGroups    Table = "multicast groups of bridges and tunnels"
+	BridgeGroups    Table = "multicast groups of bridges"
+	TunnelGroups    Table = "multicast groups of tunnels"
 	BridgeVLANs     Table = "VLANs of bridges and their ports"
 	Peers           Table = "peers of WireGuard"
 	Sessions        Table = "sessions of L2TP"
@@ -67,7 +68,7 @@ func (e *Element) limit(t Table) int64 {
 	case Sessions:
 		return min(e.Memory/tablePart, mostSessions*sessionBytes)
 	case BridgeVLANs: // the bridge has each of them as well
-		return e.Memory/tablePart + 2*int64(e.VLANs)*vlanBytes
+		return e.Memory/tablePart + 2*int64(e.VLANs)*vlanSize.bytes()
 	}
 	return e.Memory / tablePart
 }

@@ -97,7 +97,8 @@ var readers = []reader{
 	{table: AddressLabels, passes: 1, read: readAddressLabels},
 	{table: MPLSRoutes, passes: 1, read: readMPLS},
 	{table: MulticastRoutes, passes: 1, read: readMulticastRoutes, flush: whole(flushMulticastRoutes)},
-	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges, only: grouped},
+	{table: BridgeGroups, passes: 1, read: readBridgeGroups, before: wakeBridges, only: bridged},
+	{table: TunnelGroups, passes: 1, read: readTunnelGroups, only: tunnelled},
 	{table: BridgeVLANs, passes: 1, read: readBridgeVLANs, only: bridged},
 	{table: Peers, passes: 1, read: readPeers, flush: whole(flushPeers), only: guarded},
 	{table: Sessions, passes: 1, read: readSessions, flush: whole(flushSessions)},
@@ -231,18 +232,13 @@ const (
 
 // Bytes of an entry, as the kernel's object caches had them (Linux 6.18, amd64), rounded up.
 const (
-	nextHopBytes  = 400
-	memberBytes   = 64
-	bucketBytes   = 32
-	proxyBytes    = 64
-	forwardBytes  = 128
-	tunnelBytes   = 224
-	labelBytes    = 64
-	groupBytes    = 128 // a device's multicast address
-	classBytes    = 4096
-	filterBytes   = 512
-	actionBytes   = 1024
-	smallestQueue = 1024
+	bucketBytes  = 32
+	proxyBytes   = 64
+	forwardBytes = 128
+	tunnelBytes  = 224
+	labelBytes   = 64
+	groupBytes   = 128 // a device's multicast address
+	classBytes   = 4096
 
 	multicastRouteBytes = 256
 	memberOfGroupBytes  = 448 // of a bridge's multicast group, and the group itself
@@ -260,7 +256,7 @@ func readNextHops(s *space, pass int, each visit) error {
 			return nil
 		}
 		var id []byte
-		group, size := false, int64(nextHopBytes)
+		group, size := false, nextHopSize.bytes()
 		for kind, v := range linux.Attrs(p[nhMsg:]) {
 			switch kind {
 			case nhaID:
@@ -269,7 +265,7 @@ func readNextHops(s *space, pass int, each visit) error {
 				size += encapsulated(v)
 			case nhaGroup:
 				group = true
-				size += int64(len(v)/8) * memberBytes
+				size += int64(len(v)/8) * memberSize.bytes()
 			case nhaResGroup: // its table of buckets may take two megabytes
 				for kind, v := range linux.Attrs(v) {
 					if kind == resBuckets && len(v) >= 2 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/polyplane/polyplane/linux"
 )
 
@@ -162,7 +164,7 @@ var tablesOfMessages = []tableCase{
 	{"hosts in groups of bridges", BridgeGroups, 1000, 9000, func(n int) string {
 		return fmt.Sprintf(report, n)
 	}, "port=$(ip -o link show p0 | cut -d: -f1); " + strings.ReplaceAll(perl(countHosts), "PORT", "'$port'")},
-	{"groups of tunnels", BridgeGroups, 500, 9000, func(n int) string {
+	{"groups of tunnels", TunnelGroups, 500, 9000, func(n int) string {
 		return "ip link show v0 >/dev/null 2>&1 || ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up;" +
 			"index=$(ip -o link show v0 | cut -d: -f1);" + strings.ReplaceAll(perl(makeTunnelGroups, n), "INDEX", "'$index'")
 	}, "ip link show v0 >/dev/null 2>&1 || { echo 0; exit; }; " + counted(`to(0); map { attrs($_->[1]) } grep { $_->[0] == 1 } map { attrs(substr $_, 8) } ask(86, 0x304, pack "Cx7", 7)`)},
@@ -353,12 +355,81 @@ func TestVLANsOfTheFileComeOnTop(t *testing.T) {
 		e    Element
 		want int64
 	}{{Element{Memory: 16 << 20}, 1 << 20}, {Element{Memory: 32 << 20}, 2 << 20},
-		{Element{Memory: 16 << 20, VLANs: 4094}, 1<<20 + 2*4094*vlanBytes}} {
+		{Element{Memory: 16 << 20, VLANs: 4094}, 1<<20 + 2*4094*vlanSize.bytes()}} {
 		if is := c.e.limit(BridgeVLANs); is != c.want {
 			t.Errorf("%+v may have %d bytes, not %d", c.e, is, c.want)
 		}
 		if is := c.e.limit(BridgeGroups); is != c.e.Memory/16 {
 			t.Errorf("%+v may have %d bytes of groups", c.e, is)
+		}
+	}
+}
+
+// TestSizesGrowWithProcessors: of some things the kernel keeps a part for each processor that the machine could have. What
+// took 1.25 KiB on two takes 5 on 128.
+func TestSizesGrowWithProcessors(t *testing.T) {
+	for what, c := range map[string]struct {
+		is   size
+		want map[int]int64
+	}{
+		"VLANs":          {vlanSize, map[int]int64{1: 1248, 2: 1280, 8: 1472, 128: 5312}},
+		"peers":          {peerSize, map[int]int64{2: 2048, 8: 2288, 128: 7088}},
+		"encapsulations": {encapSize, map[int]int64{2: 512, 8: 752, 128: 5552}},
+	} {
+		for n, want := range c.want {
+			if is := c.is.of(n); is != want {
+				t.Errorf("%s take %d bytes with %d processors, want %d", what, is, n, want)
+			}
+		}
+		if n := ebpf.MustPossibleCPU(); c.is.bytes() != c.is.of(n) {
+			t.Errorf("%s take %d bytes here, with %d possible processors", what, c.is.bytes(), n)
+		}
+	}
+	if is := encapsulated(make([]byte, 8)); is != encapSize.bytes()+16 {
+		t.Errorf("an encapsulation of 8 bytes takes %d", is)
+	}
+}
+
+// TestOwnedSetsAreEmptied: a batch of changes that is refused looked like one that was carried out. A table may belong to a
+// process, and then nobody else may change it, or what else is in the same batch.
+func TestOwnedSetsAreEmptied(t *testing.T) {
+	const count = "nft -j list sets 2>/dev/null | grep -o '\"elem\": {' | wc -l"
+	l := newLab(t, 16<<20)
+	l.in(t, mean, "nft add table u")
+	owner := exec.Command("nsenter", "--net="+l.elements[mean].Path, "nft", "-i")
+	in, err := owner.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- owner.Wait() }()
+	t.Cleanup(func() { in.Close(); owner.Process.Kill() }) //nolint:errcheck // it may have ended
+	for _, line := range []string{"add table ip t { flags owner; }",
+		"add set ip t s { type ipv4_addr; size 65535; flags dynamic, timeout; timeout 1h; }",
+		"add chain ip t o { type filter hook output priority 0; }",
+		"add rule ip t o udp dport 9 update @s { ip daddr } drop"} {
+		fmt.Fprintln(in, line)
+	}
+	l.in(t, mean, "until nft list chain ip t o 2>/dev/null | grep -q update; do sleep 0.05; done")
+	l.in(t, mean, strings.ReplaceAll(ruleOfSet, "table t", "table w")+
+		`perl -e 'use Socket; socket my $u, 2, 2, 0; for (1 .. 9000) { send $u, "x", 0, sockaddr_in 9, pack "N", 0x0a100000 + $_ }'`)
+	for end := time.Now().Add(time.Minute); l.in(t, mean, count) != "0"; { // the table goes with the process, a while after it
+		if l.w.look(mean, l.elements[mean]); time.Now().After(end) {
+			t.Fatalf("%s elements are left", l.in(t, mean, count))
+		}
+	}
+	if err := <-ended; err == nil {
+		t.Error("who owned the table was not ended")
+	}
+	if out := l.in(t, mean, "nft list tables"); !strings.Contains(out, "table ip u") {
+		t.Errorf("nobody's tables are gone: %s", out)
+	}
+	for len(l.verdicts) > 0 {
+		if v := <-l.verdicts; v.ID != mean || v.Table != PacketSets || v.Err != nil || v.Removed == 0 {
+			t.Errorf("told was %+v", v)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (t *traffic) tables(length int64) int64 {
 				flows = int64(binary.NativeEndian.Uint32(v))
 			}
 		}
-		return smallestQueue + flows*72
+		return queueSize.bytes() + flows*72
 	case "fq":
 		buckets := uint32(10)
 		for kind, v := range linux.Attrs(t.options) {
@@ -87,7 +87,7 @@ func (t *traffic) tables(length int64) int64 {
 				buckets = min(18, binary.NativeEndian.Uint32(v))
 			}
 		}
-		return smallestQueue + 8<<buckets
+		return queueSize.bytes() + 8<<buckets
 	case "cake":
 		return 3 << 20
 	case "hhf", "choke":
@@ -99,9 +99,9 @@ func (t *traffic) tables(length int64) int64 {
 	case "sfq", "gred", "sfb", "fq_pie", "dualpi2":
 		return 128 << 10
 	case "pfifo_fast":
-		return smallestQueue + 3*8*length
+		return queueSize.bytes() + 3*8*length
 	}
-	return smallestQueue
+	return queueSize.bytes()
 }
 
 // usualQueue is how many packets a device may have waiting unless somebody sets another number.
@@ -198,7 +198,7 @@ func readTrafficControl(s *space, pass int, each visit) error {
 		for _, kind := range []uint16{unix.RTM_GETTFILTER, unix.RTM_GETCHAIN} {
 			b.Reset()
 			trafficRequest(&b, kind, p.index[:], p.parent)
-			err := s.dump(&b, func(p []byte) error { return each(filterBytes+beyondUsual(p), nil) })
+			err := s.dump(&b, func(p []byte) error { return each(filterSize.bytes()+beyondUsual(p), nil) })
 			if err != nil && !missing(err) {
 				return err
 			}
@@ -247,7 +247,7 @@ func readActions(s *space, each visit) error {
 						remove = func(b *linux.Batch) { actionRequest(b, unix.RTM_DELACTION, unix.NLM_F_ROOT, action) }
 					}
 					first = false
-					if err := each(actionBytes+beyondUsual(one), remove); err != nil {
+					if err := each(actionSize.bytes()+beyondUsual(one), remove); err != nil {
 						return err
 					}
 				}

@@ -11,9 +11,6 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// A VLAN of a bridge, or of a port, takes vlanBytes: most of it is for its multicast routers (Linux 6.1, amd64).
-const vlanBytes = 1280
-
 // Of linux/if_bridge.h and rtnetlink.h.
 const (
 	bridgeFlags    = 0 // IFLA_BRIDGE_FLAGS
@@ -34,9 +31,9 @@ func bridged(all []device) bool {
 	return slices.ContainsFunc(all, func(d device) bool { return d.bridge })
 }
 
-// grouped tells whether there is a device that has multicast groups.
-func grouped(all []device) bool {
-	return slices.ContainsFunc(all, func(d device) bool { return d.bridge || d.vxlan })
+// tunnelled tells whether there is a VXLAN device.
+func tunnelled(all []device) bool {
+	return slices.ContainsFunc(all, func(d device) bool { return d.vxlan })
 }
 
 // vlanSet has a bit for each VLAN.
@@ -94,7 +91,7 @@ func readBridgeVLANs(s *space, _ int, each visit) error {
 			if set.add(first, last); flags&vlanPVID != 0 {
 				return nil
 			}
-			return each(int64(last-first+1)*vlanBytes, func(b *linux.Batch) {
+			return each(int64(last-first+1)*vlanSize.bytes(), func(b *linux.Batch) {
 				b.Request(unix.RTM_DELLINK, 0)
 				b.Raw(bridgeHead(index))
 				b.Begin(unix.IFLA_AF_SPEC)
@@ -109,7 +106,7 @@ func readBridgeVLANs(s *space, _ int, each visit) error {
 		return err
 	}
 	for _, v := range all {
-		if err := each(v.ports.beyond(&v.own)*vlanBytes, nil); err != nil {
+		if err := each(v.ports.beyond(&v.own)*vlanSize.bytes(), nil); err != nil {
 			return err
 		}
 	}
