@@ -28,6 +28,8 @@ type socketGuard struct {
 	watch  bool   // somebody's sockets have something
 	counts map[model.ID]sockets.Account
 	untold []*element // that run without bounds
+	// modules are names of what was refused, and told.
+	modules map[string]bool
 }
 
 func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
@@ -74,6 +76,9 @@ func (d *Driver) knowSockets(e *element) error {
 			d.log.Warn("what elements ask of netfilter's log, ipset, nfacct and the like is not refused",
 				"error", guard.Lacking)
 		}
+		if guard.LackingModules != nil {
+			d.log.Warn("elements can have the kernel load any of its modules", "error", guard.LackingModules)
+		}
 		d.sockets.guard, d.sockets.watch = guard, true
 	}
 	if e.cookie == 0 {
@@ -106,6 +111,9 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 	s.mu.Unlock()
 	if s.guard == nil {
 		return trimmed, nil
+	}
+	if err := d.tellModules(); err != nil {
+		return nil, err
 	}
 	asked, err := s.guard.Asked()
 	if err != nil {
@@ -159,6 +167,23 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 		}
 	}
 	return trimmed, nil
+}
+
+// tellModules tells, once for each, what modules the kernel did not load for elements.
+func (d *Driver) tellModules() error {
+	names, err := d.sockets.guard.RefusedModules()
+	for _, name := range names {
+		if d.sockets.modules[name] {
+			continue
+		}
+		if d.sockets.modules == nil {
+			d.sockets.modules = map[string]bool{}
+		}
+		d.sockets.modules[name] = true
+		d.log.Warn("an element has asked for what is in a module of the kernel that elements may not have loaded; if all "+
+			"of this node may use it, load it by modprobe", "module", name)
+	}
+	return err
 }
 
 // sweepSockets drops the accounts of namespaces that no longer exist. It does not matter which elements this driver

@@ -1,7 +1,8 @@
 // Package sockets bounds what the sockets of elements take of memory that the kernel charges to nobody: the rings of
 // packet sockets, as tcpdump uses them, and compiled packet filters. An eBPF program at setsockopt, which can read what
 // is asked for – a filter of system calls cannot –, keeps the account and refuses what is too much. It goes on without
-// this process.
+// this process. So do two more, where the kernel runs them: one at messages to netfilter, and one where the kernel is
+// about to load a module for somebody.
 package sockets
 
 import (
@@ -25,8 +26,11 @@ const Filters = 128
 // Guard is the program with its tables, pinned in a file system of its own.
 type Guard struct {
 	limits, taken, asked *ebpf.Map
-	// Lacking is why this kernel does not bound what is asked of netfilter.
-	Lacking error
+	modules              *ebpf.Collection // nil if nothing sees what modules are loaded
+	refusals             uint64
+	// Lacking is why this kernel does not bound what is asked of netfilter. LackingModules is why it does not bound which
+	// modules it loads for elements.
+	Lacking, LackingModules error
 }
 
 // Open finds what is pinned at dir, or makes and attaches it.
@@ -55,8 +59,15 @@ func Open(dir string) (*Guard, error) {
 	}
 	g := &Guard{limits: all.DetachMap(programMapLimits), taken: all.DetachMap(programMapTaken),
 		asked: all.DetachMap(programMapAsked)}
-	if err := boundNetfilter(pins, g.limits); err != nil {
+	if messages, err := netfilterHook.attach(pins, g.limits); err != nil {
 		g.Lacking = fmt.Errorf("attach the program that bounds what is asked of netfilter: %w", err)
+	} else {
+		messages.Close()
+	}
+	if loadsModules() {
+		if g.modules, err = modulesHook.attach(pins, g.limits); err != nil {
+			g.LackingModules = fmt.Errorf("attach the program that bounds which modules are loaded: %w", err)
+		}
 	}
 	return g, nil
 }
@@ -143,7 +154,12 @@ func Destroy(dir string) error {
 }
 
 // Close lets go of the tables. The program goes on.
-func (g *Guard) Close() error { return errors.Join(g.limits.Close(), g.taken.Close(), g.asked.Close()) }
+func (g *Guard) Close() error {
+	if g.modules != nil {
+		g.modules.Close()
+	}
+	return errors.Join(g.limits.Close(), g.taken.Close(), g.asked.Close())
+}
 
 // Cookie is the number that the kernel gives the calling thread's network namespace, for as long as the machine runs.
 func Cookie() (uint64, error) {

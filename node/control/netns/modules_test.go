@@ -1,0 +1,79 @@
+package netns
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// TestElementsHaveWhatNetworksAreBuiltOf: devices, tunnels, traffic control, rules and questions that kernels have in
+// modules work in an element, and others do not, where the kernel runs the program that refuses them.
+func TestElementsHaveWhatNetworksAreBuiltOf(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/kernel/modprobe"); err != nil {
+		t.Skip("this kernel loads no modules")
+	}
+	n := newNode(t)
+	jobs := frrLine("lab", 9, 2)[:1]
+	jobs[0].Element.Software = model.SoftwareStatic
+	n.apply(t, jobs)
+	try := func(script string) (int, string) {
+		t.Helper()
+		status, out, err := n.try(jobs[0].ID, "sh", "-c", script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, out
+	}
+	tries := []string{"ss -tunawx >/dev/null"}
+	for _, kind := range []string{"bridge", "dummy", "ifb", "vrf table 7", "vxlan id 5 dstport 4789", "geneve id 5 remote 10.0.0.1", "wireguard",
+		"gre remote 10.0.0.1 local 10.0.0.2", "gretap remote 10.0.0.1 local 10.0.0.2", "ipip remote 10.0.0.1 local 10.0.0.2",
+		"sit remote 10.0.0.1 local 10.0.0.2", "ip6tnl remote fd00::1 local fd00::2", "ip6gre remote fd00::1 local fd00::2",
+		"veth peer name y", "bond"} {
+		tries = append(tries, "ip link add x type "+kind+" && ip link del x")
+	}
+	for _, kind := range []string{"vlan id 7", "macvlan", "ipvlan"} {
+		tries = append(tries, "ip link add d type veth peer name e && ip link add link d x type "+kind+" && ip link del d")
+	}
+	for _, discipline := range []string{"htb", "netem delay 1ms", "fq_codel", "tbf rate 1mbit burst 10k latency 1s", "prio", "sfq", "clsact"} {
+		tries = append(tries, "tc qdisc add dev lo root "+discipline+" || tc qdisc add dev lo "+discipline)
+	}
+	for _, filter := range []string{"u32 match ip dst 10.0.0.1", "flower dst_ip 10.0.0.1", "matchall", "basic", "matchall action mirred egress redirect dev lo",
+		"matchall action drop", "matchall action police rate 1mbit burst 10k", "matchall action skbedit mark 1"} {
+		tries = append(tries, "tc qdisc replace dev lo clsact && tc filter add dev lo egress protocol ip "+filter)
+	}
+	for _, rule := range []string{"masquerade", "snat to 10.0.0.1", "ip daddr 10.0.0.1 dnat to 10.0.0.2", "ct state established accept", "counter", "limit rate 1/second",
+		"reject", "log", "meta mark set 1", "queue num 1", "quota 5 mbytes"} {
+		tries = append(tries, "nft -f - <<-END\ntable ip t { chain c { type nat hook postrouting priority 100; "+rule+"; }; }\nEND\n"+
+			"[ $? = 0 ] || nft -f - <<-END\ntable ip u { chain c { type filter hook input priority 0; "+rule+"; }; }\nEND\n"+
+			"[ $? = 0 ] || nft -f - <<-END\ntable ip v { chain c { type nat hook prerouting priority -100; "+rule+"; }; }\nEND")
+	}
+	for _, script := range tries {
+		status, out := try(script)
+		if status == 0 {
+			continue
+		}
+		if other, err := exec.Command("unshare", "-n", "sh", "-c", script).CombinedOutput(); err == nil {
+			t.Errorf("an element cannot do what others can: %s: %s", script, out)
+		} else {
+			t.Logf("this kernel has nothing of it: %s: %s", script, other)
+		}
+	}
+	guard := n.sockets.guard
+	if guard == nil || guard.LackingModules != nil {
+		return
+	}
+	if _, err := os.Stat("/sys/module/vcan"); err == nil {
+		return // the machine uses it
+	}
+	if status, out := try("ip link add x type vcan"); status == 0 {
+		t.Errorf("an element had the kernel load vcan: %s", out)
+	}
+	if names, err := guard.RefusedModules(); err != nil || !slices.Contains(names, "rtnl-link-vcan") {
+		t.Errorf("refused were %v (%v), want rtnl-link-vcan among them", names, err)
+	} else {
+		t.Logf("refused were %v", names)
+	}
+}
