@@ -53,6 +53,15 @@ func batched(format, to string) string {
 	return fmt.Sprintf(`perl -se 'printf q{%s} . "\n", $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255, $_ for $k + 1 .. $k + 20000' -- -k=$k | %s 2>/dev/null`, format, to)
 }
 
+// tunnelGroup gives a VXLAN device groups, since Linux 6.4 (RTM_NEWMDB of a struct br_mdb_entry, with MDBE_ATTR_DST). What
+// it does with the kernel's answer $e is last.
+func tunnelGroup(n int, last string) string {
+	return fmt.Sprintf(`ip link show vg >/dev/null 2>&1 || { ip link add vg type vxlan id 6 dev a2 dstport 4790; ip link set vg up; }
+		perl -se 'sub attr { my ($t, $v) = @_; pack("SS", 4 + length $v, $t) . $v . "\0" x (-length($v) & 3) } socket my $s, 16, 3, 0 or die; bind $s, pack "SSLL", 16, 0, 0, 0;
+			for ($k + 1 .. $k + %d) { my $b = pack("Cx3L", 7, $index) . attr(1, pack "LCCSNx12nx2", $index, 1, 0, 0, 0xe8000000 + $_, 0x800) . attr(0x8002, attr(5, "\300\250\1\2"));
+			send $s, pack("LSSLL", 16 + length $b, 84, 0x605, 1, 0) . $b, 0, pack "SSLL", 16, 0, 0, 0; recv $s, my $m, 65536, 0; my $e = unpack "x16l", $m; %s }' -- -k=${k:-0} -index=$(ip -o link show vg | cut -d: -f1)`, n, last)
+}
+
 var bombs = []tableBomb{
 	{name: "groups of next hops", always: true, event: "next-hop objects",
 		script: "ip nexthop replace id 1 via 192.168.1.2 dev a2;" +
@@ -127,10 +136,8 @@ var bombs = []tableBomb{
 		// MRT_ADD_MFC of a struct mfcctl
 		script: `perl -se 'socket my $s, 2, 3, 2 or die; for ($k + 1 .. $k + 20000) {
 		setsockopt $s, 0, 204, pack "NNSx2x32x16", 0x0a000000 + $_, 0xe8000000 + $_, 0 or die "$_: $!" }' -- -k=$k`},
-	{name: "groups of a tunnel", event: "groups of its VXLAN devices", needs: "ip link add vg type vxlan id 6 dev a2 dstport 4790 && " +
-		"bridge mdb add dev vg port vg grp 232.1.1.1 permanent dst 192.168.1.2",
-		script: "ip link show vg >/dev/null 2>&1 || { ip link add vg type vxlan id 6 dev a2 dstport 4790; ip link set vg up; };" +
-			batched(`mdb add dev vg port vg grp 232.%1$d.%2$d.%3$d permanent dst 192.168.1.2`, "bridge -force -batch -")},
+	{name: "groups of a tunnel", event: "groups of its VXLAN devices", needs: tunnelGroup(1, "die -$e if $e"),
+		script: tunnelGroup(20000, "")},
 	{name: "network devices", event: "network devices", script: batched(`link add y%4$d type bridge`,
 		"ip -force -batch -")},
 	{name: "IPsec", refused: "Protocol not supported",

@@ -35,7 +35,7 @@ func TestElementsHaveWhatNetworksAreBuiltOf(t *testing.T) {
 		tries = append(tries, "ip link add x type "+kind+" && ip link del x")
 	}
 	for _, kind := range []string{"vlan id 7", "macvlan", "ipvlan"} {
-		tries = append(tries, "ip link add d type veth peer name e && ip link add link d x type "+kind+" && ip link del d")
+		tries = append(tries, "ip link add outer type veth peer name other && ip link add link outer x type "+kind+" && ip link del outer")
 	}
 	for _, discipline := range []string{"htb", "netem delay 1ms", "fq_codel", "tbf rate 1mbit burst 10k latency 1s", "prio", "sfq", "clsact"} {
 		tries = append(tries, "tc qdisc add dev lo root "+discipline+" || tc qdisc add dev lo "+discipline)

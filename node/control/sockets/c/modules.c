@@ -54,7 +54,7 @@ struct name {
 FLAGGED_MAP(NO_PREALLOC, HASH, limits, __u64, struct allowance, 1 << 17);
 
 /* What elements may ask for. */
-MAP(HASH, allowed, struct name, __u8, 2048);
+FLAGGED_MAP(NO_PREALLOC, HASH, allowed, struct name, __u8, 2048);
 
 /* How often the program ran, whoever asked, which shows whether the kernel runs it; and how often it refused. */
 MAP(ARRAY, counts, __u32, __u64, 2);
