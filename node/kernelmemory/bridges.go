@@ -106,8 +106,8 @@ func readBridgeGroups(s *space, _ int, each visit) error {
 	})
 }
 
-// readTunnelGroups reads the groups of VXLAN devices. Such a device goes with its groups: before Linux 6.7 they cannot be
-// removed at once, and a single one only by all that is known of it.
+// readTunnelGroups reads the groups of VXLAN devices. Such a device goes with its groups: before Linux 6.7 they cannot
+// be removed at once, and a single one only by all that is known of it.
 func readTunnelGroups(s *space, _ int, each visit) error {
 	gone := map[int]bool{}
 	return s.groupsOf(func(of *device, _, _ []byte) error {

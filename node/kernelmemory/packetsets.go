@@ -138,7 +138,7 @@ func (s *space) elementsOf(set *packetSet, each visit) error {
 const emptiedAtOnce = 64
 
 // flushPacketSets empties these sets; they stay, and so do the rules that fill them. The kernel makes all changes of a
-// batch or none. So where one set cannot be emptied, each is emptied by itself, and of those that cannot their tables go.
+// batch or none. So where one set cannot be emptied, each is emptied by itself, and of those that cannot the tables go.
 func flushPacketSets(s *space) error {
 	sets, err := s.packetSets()
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *space) emptySets(sets []packetSet) error {
 	})
 }
 
-// removeTable removes the table with a set that could not be emptied, such as one without a name, which lives as long as
-// its rule. A table may belong to a process, and then only that one changes it. So the process is ended.
+// removeTable removes the table with a set that could not be emptied, such as one without a name, which lives as long
+// as its rule. A table may belong to a process, and then only that one changes it. So the process is ended.
 func (s *space) removeTable(set *packetSet, why error) error {
 	err := s.change(func(b *linux.Batch) {
 		b.Request(deleteTable, 0)
@@ -183,8 +183,8 @@ func (s *space) removeTable(set *packetSet, why error) error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	return fmt.Errorf("empty the set %q of nftables: %w; remove its table %q: %w", unix.ByteSliceToString(set.name), why,
-		unix.ByteSliceToString(set.table), err)
+	return fmt.Errorf("empty the set %q of nftables: %w; remove its table %q: %w", unix.ByteSliceToString(set.name),
+		why, unix.ByteSliceToString(set.table), err)
 }
 
 // endOwner ends the processes that have the socket to which a set's table belongs.

@@ -40,7 +40,7 @@ func TestElementsHaveWhatNetworksAreBuiltOf(t *testing.T) {
 	for _, discipline := range []string{"htb", "netem delay 1ms", "fq_codel", "tbf rate 1mbit burst 10k latency 1s", "prio", "sfq", "clsact"} {
 		tries = append(tries, "tc qdisc add dev lo root "+discipline+" || tc qdisc add dev lo "+discipline)
 	}
-	for _, filter := range []string{"u32 match ip dst 10.0.0.1", "flower dst_ip 10.0.0.1", "matchall", "basic", "matchall action mirred egress redirect dev lo",
+	for _, filter := range []string{"u32 match ip dst 10.0.0.1", "flower dst_ip 10.0.0.1", "matchall classid 1:1", "basic classid 1:1", "matchall action mirred egress redirect dev lo",
 		"matchall action drop", "matchall action police rate 1mbit burst 10k", "matchall action skbedit mark 1"} {
 		tries = append(tries, "tc qdisc replace dev lo clsact && tc filter add dev lo egress protocol ip "+filter)
 	}

@@ -180,8 +180,8 @@ func (d *Driver) tellModules() error {
 			d.sockets.modules = map[string]bool{}
 		}
 		d.sockets.modules[name] = true
-		d.log.Warn("an element has asked for what is in a module of the kernel that elements may not have loaded; if all "+
-			"of this node may use it, load it by modprobe", "module", name)
+		d.log.Warn("an element has asked for what is in a module of the kernel that elements may not have loaded; if "+
+			"all of this node may use it, load it by modprobe", "module", name)
 	}
 	return err
 }

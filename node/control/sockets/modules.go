@@ -76,13 +76,13 @@ func (g *Guard) RefusedModules() (names []string, err error) {
 	return names, nil
 }
 
-// allowedModules are what elements may have the kernel load, by the names that the kernel itself asks for (the aliases
-// of modules; those of traffic control have had others since Linux 6.8). It is what networks are built of, and what of
-// it takes memory that is charged to nobody is counted (see node/kernelmemory). Not among them are: other protocols, for
-// which there is nothing in an element; formats of programs, line disciplines, file systems, ciphers; helpers of
+// allowedModules are what elements may have the kernel load, by the names that the kernel itself asks for (mostly
+// aliases of modules; those of traffic control have had others since Linux 6.8). It is what networks are built of; what
+// of it takes memory that is charged to nobody is counted (see node/kernelmemory). Not among them are: other protocols,
+// for which there is nothing in an element; formats of programs, line disciplines, file systems, ciphers; helpers of
 // connections and their NAT, which read what users send; ipset, the log's groups, accounting objects, which the other
 // program refuses; L2TP, whose sessions nothing bounds well; matches with tables that packets fill, of a length that is
-// chosen by who makes the rule (hashlimit, recent, connlimit); and what acts on the machine (LED, IDLETIMER, br_netfilter).
+// chosen by who makes the rule (hashlimit, recent, connlimit); what acts on the machine (LED, IDLETIMER, br_netfilter).
 func allowedModules() (names []string) {
 	add := func(formats, words string) {
 		for format := range strings.FieldsSeq(formats) {
@@ -91,28 +91,31 @@ func allowedModules() (names []string) {
 			}
 		}
 	}
-	// IPv6; packet sockets; netfilter; what `ss` asks: sockets of IPv4 and IPv6 (by protocol since Linux 4.5), Unix, netlink, packet
+	// IPv6; packet sockets; netfilter; and what `ss` asks for: sockets of Unix, IPv4, IPv6, netlink, packet
 	add("net-pf-*", "10 17 16-proto-4 16-proto-12 16-proto-16-family-wireguard")
 	add("net-pf-16-proto-4-type-*", "1 2 10 16 17 2-6 2-17 2-136 2-255")
-	add("rtnl-link-*", "bond bridge dummy erspan geneve gre gretap ifb ip6erspan ip6gre ip6gretap ip6tnl ipip ipvlan "+
-		"macvlan sit veth vlan vrf vxlan wireguard")
+	add("rtnl-link-*", `bond bridge dummy erspan geneve gre gretap ifb ip6erspan ip6gre ip6gretap ip6tnl ipip ipvlan
+		macvlan sit veth vlan vrf vxlan wireguard`)
 	add("rtnl-lwt-*", "MPLS") // others are part of the kernel
-	add("sch_* net-sch-*", "cake clsact codel drr fq fq_codel fq_pie hfsc htb ingress netem pfifo_fast pie prio red sfq tbf")
+	add("sch_* net-sch-*", `cake clsact codel drr fq fq_codel fq_pie hfsc htb ingress netem pfifo_fast pie prio red sfq
+		tbf`)
 	add("cls_* net-cls-*", "basic bpf flow flower fw matchall route u32")
 	add("act_* net-act-*", "bpf connmark csum gact mirred mpls nat pedit police skbedit tunnel_key vlan")
 
 	add("nfnetlink-subsys-*", "1 2 3 10 11 12") // connections, expected ones, queues, nftables, iptables in them, hooks
 	add("nf_conntrack-*", "2 10")
 	add("nft-chain-1-* nft-chain-2-* nft-chain-3-* nft-chain-5-* nft-chain-7-* nft-chain-10-*", "filter nat route")
-	expressions := "ct dup exthdr fib fwd hash limit log masq match meta nat notrack numgen objref queue quota redir reject rt socket target tproxy tunnel"
-	add("nft-expr-* nft-expr-1-* nft-expr-2-* nft-expr-5-* nft-expr-7-* nft-expr-10-*", expressions)
+	add("nft-expr-* nft-expr-1-* nft-expr-2-* nft-expr-5-* nft-expr-7-* nft-expr-10-*",
+		`ct dup exthdr fib fwd hash limit log masq match meta nat notrack numgen objref queue quota redir reject rt
+		socket target tproxy tunnel`)
 	add("nft-*", "set obj-1 obj-2 obj-4 obj-6") // counters, quotas, limits, tunnels
 	add("nf-logger-*-0", "2 3 5 7 10")
+	add("*", "nf_log_syslog") // which the kernel asks for by the module's own name
 	add("*_tables", "ip ip6 arp")
 	add("iptable_* ip6table_* ebtable_* arptable_*", "filter mangle nat raw broute")
-	add("xt_* ipt_* ip6t_* ebt_* arpt_*", "CHECKSUM CLASSIFY CONNMARK DNAT DSCP HL LOG MARK MASQUERADE NETMAP NFQUEUE NOTRACK REDIRECT REJECT "+
-		"SNAT TCPMSS TCPOPTSTRIP TOS TPROXY TRACE TTL addrtype ah comment connbytes connmark conntrack cpu devgroup dscp dst ecn esp "+
-		"eui64 frag hbh hl icmp icmp6 iprange ipv6header length limit mac mark mh multiport owner pkttype quota realm rpfilter rt "+
-		"socket state statistic string tcp tcpmss time tos ttl u32 udp")
+	add("xt_* ipt_* ip6t_* ebt_* arpt_*", `CHECKSUM CLASSIFY CONNMARK DNAT DSCP HL LOG MARK MASQUERADE NETMAP NFQUEUE
+		NOTRACK REDIRECT REJECT SNAT TCPMSS TCPOPTSTRIP TOS TPROXY TRACE TTL addrtype ah comment connbytes connmark
+		conntrack cpu devgroup dscp dst ecn esp eui64 frag hbh hl icmp icmp6 iprange ipv6header length limit mac mark mh
+		multiport owner pkttype quota realm rpfilter rt socket state statistic string tcp tcpmss time tos ttl u32 udp`)
 	return names
 }

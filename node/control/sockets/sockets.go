@@ -28,8 +28,8 @@ type Guard struct {
 	limits, taken, asked *ebpf.Map
 	modules              *ebpf.Collection // nil if nothing sees what modules are loaded
 	refusals             uint64
-	// Lacking is why this kernel does not bound what is asked of netfilter. LackingModules is why it does not bound which
-	// modules it loads for elements.
+	// Lacking is why this kernel does not bound what is asked of netfilter. LackingModules is why it does not bound
+	// which modules it loads for elements.
 	Lacking, LackingModules error
 }
 
