@@ -216,11 +216,11 @@ func (s *frrSettings) names() []string {
 	return names
 }
 
-// command starts the daemons; see inside/frr.
+// command starts the daemons; see inside/supervise.
 func (s *frrSettings) command() []string {
 	common := append(slices.Clone(s.all), "-F", s.profile)
 	// FRR 10 has one more daemon, which all the others need; whether it is there the program sees.
-	words := []string{frrProgram.Path, "start", strconv.Itoa(s.files),
+	words := []string{superviseProgram.Path, "frr", "start", strconv.Itoa(s.files),
 		strings.Join(append(slices.Clone(common), s.options["mgmtd"]...), " ")}
 	for i, name := range s.names() {
 		if i > 0 {

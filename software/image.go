@@ -1,8 +1,6 @@
 package software
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -16,8 +14,19 @@ import (
 
 //go:generate ./inside/supervise/generate
 
-// superviseProgram is the first process of elements that are made from images.
+// superviseProgram is the first process of elements in which something is run.
 var superviseProgram = Program{Path: insideDir + "/supervise", Content: supervise, Mode: 0o755}
+
+// IsInit returns whether a command is one that can be the first process of an element by itself: it takes note of all
+// that end.
+func IsInit(command []string) bool { return len(command) > 0 && command[0] == superviseProgram.Path }
+
+func withSupervise(programs []Program) []Program {
+	if slices.ContainsFunc(programs, func(p Program) bool { return p.Path == superviseProgram.Path }) {
+		return programs
+	}
+	return append(slices.Clip(programs), superviseProgram)
+}
 
 // Commands of the program in elements that are made from images.
 var (
@@ -34,61 +43,28 @@ func ImageShell() Plan { return Plan{Programs: []Program{superviseProgram}} }
 // the element has no other, and no routing software of the image is run.
 func WithImage(plan Plan, s *model.Service, image *model.ImageRun) Plan {
 	routed := len(plan.Daemons) > 0
-	content := imageDefinition(s, image, routed)
-	sum := sha256.Sum256([]byte(content))
-	command := []string{superviseProgram.Path, "start"}
-	if routed {
-		command = slices.Concat(command, []string{strings.Join(plan.Daemons, ","),
-			strings.Join(plan.Capabilities, ",")}, plan.Command)
-	} else {
+	if !routed {
 		plan.Console = []string{"/bin/sh"}
 	}
-	plan.NeedsProcesses, plan.Capabilities, plan.Command = true, nil, command
-	plan.Programs = append(slices.Clip(plan.Programs), superviseProgram)
-	plan.Service = &Service{
-		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
-		Hash:       hex.EncodeToString(sum[:]), Reload: []string{superviseProgram.Path, "reload"},
-		Again: []string{superviseProgram.Path, "again"}}
-	plan.Dirs = append(slices.Clip(plan.Dirs), Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
-		Dir{Path: serviceKept, Mode: 0o755, Owner: "root", Group: "root"})
-	return plan
+	return supervised(plan, imageDefinition(s, image, routed), true)
 }
 
 // imageDefinition is what inside/supervise reads.
 func imageDefinition(s *model.Service, image *model.ImageRun, routed bool) string {
 	var w writer
-	put := func(key string, values ...string) {
-		for _, v := range values {
-			if v != "" {
-				w.line("%s %s", key, strconv.Quote(v))
-			}
-		}
-	}
 	w.line("# Written by polyplane from the network's file, and from the image.")
-	put("start", s.Start...)
-	put("stop", s.Stop...)
-	put("run", s.Run)
 	if s.Run == "" && !routed {
 		for _, word := range image.Command() {
 			w.line("own %s", strconv.Quote(word)) // one may be empty
 		}
 	}
-	if len(s.Contents) > 0 { // the service is started again where they change
-		put("files", hashOfContents(s.Contents))
-	}
 	if !routed { // else the image's user would be that of its routing software
-		put("user", userOf(image.User))
+		w.put("user", userOf(image.User))
 	}
-	put("dir", filepath.Clean("/"+image.WorkingDir))
-	put("env", ImageEnvironment(s, image)...)
-	put("restart", string(s.RestartsOn()))
-	put("signal", stopSignal(image.StopSignal))
-	if r := s.Ready; r != nil {
-		if r.TCP != 0 {
-			put("tcp", strconv.Itoa(r.TCP))
-		}
-		put("ready", r.Command)
-	}
+	w.put("dir", filepath.Clean("/"+image.WorkingDir))
+	w.put("env", image.Env...)
+	define(&w, s, true)
+	w.put("signal", stopSignal(image.StopSignal))
 	return w.String()
 }
 

@@ -59,8 +59,6 @@ func TestImageDefinition(t *testing.T) {
 		Start: []string{"one"}, Stop: []string{"two"}, Restart: model.RestartNo}
 	plan := WithImage(Plan{Console: []string{"/bin/bash"}}, s, image)
 	want := `# Written by polyplane from the network's file, and from the image.
-start "one"
-stop "two"
 own "/a b"
 own ""
 own "c\n\"d"
@@ -68,11 +66,13 @@ user "web:staff"
 dir "/srv"
 env "X=1"
 env "Y=2"
+start "one"
+stop "two"
 env "X=own"
 restart "no"
-signal "3"
 tcp "80"
 ready "true"
+signal "3"
 `
 	if got := plan.Service.Definition.Content; got != want {
 		t.Errorf("it is\n%s", got)
@@ -81,12 +81,12 @@ ready "true"
 		t.Errorf("it is started as %q", plan.Command)
 	}
 	// Of an image with routing software nothing else is run, and that begins with what it may do.
-	routed := Plan{Daemons: []string{"zebra", "ospfd"}, Command: []string{"/run/polyplane/frr", "start"},
+	routed := Plan{Daemons: []string{"zebra", "ospfd"}, Command: []string{"/run/polyplane/supervise", "frr", "start"},
 		Capabilities: []string{"CAP_NET_ADMIN", "CAP_KILL"}, Console: []string{"/usr/bin/vtysh"},
-		Programs: []Program{frrProgram}, Dirs: []Dir{{Path: "/etc/frr"}}}
+		Programs: []Program{superviseProgram}, Dirs: []Dir{{Path: "/etc/frr"}}}
 	with := WithImage(routed, s, image)
 	if !slices.Equal(with.Command, []string{"/run/polyplane/supervise", "start", "zebra,ospfd", "CAP_NET_ADMIN,CAP_KILL",
-		"/run/polyplane/frr", "start"}) || with.Console[0] != "/usr/bin/vtysh" || len(with.Programs) != 2 ||
+		"/run/polyplane/supervise", "frr", "start"}) || with.Console[0] != "/usr/bin/vtysh" || len(with.Programs) != 1 ||
 		len(with.Dirs) != 3 || len(with.Capabilities) != 0 {
 		t.Errorf("with routing software it is %+v", with)
 	}

@@ -29,12 +29,6 @@ const (
 	TroubleNote = "trouble"
 )
 
-//go:embed inside/frr
-var frrScript []byte
-
-//go:embed inside/bird
-var birdScript []byte
-
 //go:embed inside/preload_amd64.so
 var preloadAMD64 []byte
 
@@ -42,8 +36,6 @@ var preloadAMD64 []byte
 var preloadARM64 []byte
 
 var (
-	frrProgram  = Program{Path: insideDir + "/frr", Content: frrScript, Mode: 0o755}
-	birdProgram = Program{Path: insideDir + "/bird", Content: birdScript, Mode: 0o755}
 	// See inside/preload.c.
 	frrPreloadProgram = Program{Path: insideDir + "/frr-preload.so", Mode: 0o755,
 		Content: map[string][]byte{"amd64": preloadAMD64, "arm64": preloadARM64}[runtime.GOARCH]}
@@ -51,7 +43,7 @@ var (
 
 // Programs are all there are.
 func Programs() []Program {
-	return []Program{frrProgram, frrPreloadProgram, birdProgram, serviceProgram, superviseProgram}
+	return []Program{frrPreloadProgram, superviseProgram}
 }
 
 // Note is the evidence that a daemon runs and has read its configuration. The agent compares it before it calls the

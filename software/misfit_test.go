@@ -56,10 +56,10 @@ func TestConfigurationThatIsNoFile(t *testing.T) {
 			// All of FRR's daemons are started again, and shall have what is there now.
 			frr.show(frrPlace + away + m.make + "; kill -KILL $(cat /run/frr/zebra.pid)")
 			bird.show(birdPlace + away + m.make)
-			if out, err := bird.exec(birdProgram.Path, "reload"); err == nil || !strings.Contains(out, birdConf+m.told) {
+			if out, err := bird.exec(superviseProgram.Path, "bird", "reload"); err == nil || !strings.Contains(out, birdConf+m.told) {
 				t.Errorf("BIRD takes what %q made: %v\n%s", m.make, err, out)
 			}
-			if out, err := frr.exec(frrProgram.Path, "reload"); err == nil || !strings.Contains(out, frrConf+m.told) {
+			if out, err := frr.exec(superviseProgram.Path, "frr", "reload"); err == nil || !strings.Contains(out, frrConf+m.told) {
 				t.Errorf("FRR takes what %q made: %v\n%s", m.make, err, out)
 			}
 		} else {
@@ -68,7 +68,7 @@ func TestConfigurationThatIsNoFile(t *testing.T) {
 		frr.awaitTrouble(t, frrConf+m.told)
 		frr.show(frrPlace + back)
 		bird.show(birdPlace + back)
-		if out, err := frr.exec(frrProgram.Path, "reload"); err != nil {
+		if out, err := frr.exec(superviseProgram.Path, "frr", "reload"); err != nil {
 			t.Fatalf("after what %q made FRR does not take its configuration: %v\n%s", m.make, err, out)
 		}
 		frr.awaitReady(t)

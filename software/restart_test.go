@@ -132,8 +132,8 @@ func TestRouterThatBeginsTwiceAnnouncesItsNeighbor(t *testing.T) {
 					cost, cost, birdConf)
 			}
 			if out, err := r.exec("sh", "-c", stub(10+20*i)+"pkill -KILL -x bird; "+
-				"until birdc show status >/dev/null 2>&1; do sleep 0.05; done; sleep 0.3; "+stub(9)+birdProgram.Path+
-				" reload"); err != nil {
+				"until birdc show status >/dev/null 2>&1; do sleep 0.05; done; sleep 0.3; "+stub(9)+superviseProgram.Path+
+				" bird reload"); err != nil {
 				t.Fatalf("ending BIRD, and having the next one read something new: %v\n%s", err, out)
 			}
 			r.awaitSaid(t, "router 10.255.0.2 metric", "sh", "-c",

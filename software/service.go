@@ -2,7 +2,6 @@ package software
 
 import (
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -10,13 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
 // Service is what an element's owner has run in it, beside its routing software.
 type Service struct {
-	// Definition is the file from which inside/service knows it.
+	// Definition is the file from which inside/supervise knows it.
 	Definition File
 	// Hash is what its Note has once all of the definition is as it shall be.
 	Hash string
@@ -26,7 +24,7 @@ type Service struct {
 }
 
 const (
-	// ServiceNotes is how the paths of inside/service's notes begin: those of ServiceNote, TroubleNote and WaitsNote.
+	// ServiceNotes is how the paths of inside/supervise's notes begin: those of ServiceNote, TroubleNote and WaitsNote.
 	ServiceNotes = insideDir + "/service."
 	// ServiceNote is also the name of the process that writes it.
 	ServiceNote = "service"
@@ -39,62 +37,64 @@ const (
 	serviceKept = "/var/lib/polyplane"
 )
 
-//go:embed inside/service
-var serviceScript []byte
-
-var serviceProgram = Program{Path: insideDir + "/service", Content: serviceScript, Mode: 0o755}
-
 // withService adds to a plan what the element's owner has run in it.
 func withService(plan Plan, s *model.Service) Plan {
-	content := definition(s)
-	sum := sha256.Sum256([]byte(content))
-	hash := hex.EncodeToString(sum[:])
-	content += "want=" + hash + "\n" // inside/service says it, and does not have to work it out
-	plan.Service = &Service{
-		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
-		Hash:       hash, Reload: []string{serviceProgram.Path, "reload"}}
-	if s.Run != "" {
-		plan.Service.Again = []string{serviceProgram.Path, "again"}
+	var w writer
+	w.line("# Written by polyplane from the network's file.")
+	// A service is started again where files change. Without one there is nothing that they would be another for.
+	define(&w, s, s.Run != "")
+	return supervised(plan, w.String(), s.Run != "")
+}
+
+// supervised is a plan in which a program of ours runs what the definition says, beside the plan's own command. What it
+// runs as the service can be started again.
+func supervised(plan Plan, definition string, service bool) Plan {
+	sum := sha256.Sum256([]byte(definition))
+	command := []string{superviseProgram.Path, "start"}
+	if len(plan.Daemons) > 0 {
+		command = slices.Concat(command, []string{strings.Join(plan.Daemons, ","),
+			strings.Join(plan.Capabilities, ",")}, plan.Command)
 	}
-	capabilities := each.Of(plan.Capabilities, func(c string) string {
-		return "+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
-	})
-	// In an element that was started by an earlier version, which wrote its notes elsewhere, this is another command
-	// than it has. So it is started again.
-	plan.Command = append([]string{serviceProgram.Path, "run", strings.Join(plan.Daemons, ","),
-		strings.Join(capabilities, ",")}, plan.Command...)
-	plan.NeedsProcesses, plan.Capabilities = true, nil
-	plan.Dirs = append(plan.Dirs, Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
+	plan.NeedsProcesses, plan.Capabilities, plan.Command = true, nil, command
+	plan.Programs = withSupervise(plan.Programs)
+	plan.Service = &Service{
+		Definition: File{Path: serviceConf, Content: definition, Mode: 0o600, Owner: "root", Group: "root"},
+		Hash:       hex.EncodeToString(sum[:]), Reload: []string{superviseProgram.Path, "reload"}}
+	if service {
+		plan.Service.Again = []string{superviseProgram.Path, "again"}
+	}
+	plan.Dirs = append(slices.Clip(plan.Dirs), Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
 		Dir{Path: serviceKept, Mode: 0o755, Owner: "root", Group: "root"})
-	plan.Programs = append(plan.Programs, serviceProgram)
 	return plan
 }
 
-// definition are assignments in the language of inside/service, which is bash's.
-func definition(s *model.Service) string {
-	var w writer
-	w.line("# Written by polyplane from the network's file.")
-	w.line("start=%s", quotedAll(s.Start))
-	w.line("stop=%s", quotedAll(s.Stop))
-	w.line("run=%s", quoted(s.Run))
-	w.line("restart=%s", quoted(string(s.RestartsOn())))
-	variables := each.Of(slices.Sorted(maps.Keys(s.Env)), func(name string) string {
-		return name + "=" + s.Env[name]
-	})
-	w.line("env=%s", quotedAll(variables))
-	tcp, command := "", ""
+// put writes lines of a definition, which inside/supervise reads.
+func (w *writer) put(key string, values ...string) {
+	for _, v := range values {
+		if v != "" {
+			w.line("%s %s", key, strconv.Quote(v))
+		}
+	}
+}
+
+// define writes what an element's owner has run.
+func define(w *writer, s *model.Service, files bool) {
+	w.put("start", s.Start...)
+	w.put("stop", s.Stop...)
+	w.put("run", s.Run)
+	if len(s.Contents) > 0 && files {
+		w.put("files", hashOfContents(s.Contents))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		w.put("env", name+"="+s.Env[name])
+	}
+	w.put("restart", string(s.RestartsOn()))
 	if r := s.Ready; r != nil {
 		if r.TCP != 0 {
-			tcp = strconv.Itoa(r.TCP)
+			w.put("tcp", strconv.Itoa(r.TCP))
 		}
-		command = r.Command
+		w.put("ready", r.Command)
 	}
-	if len(s.Contents) > 0 && s.Run != "" { // the service is started again where they change
-		w.line("files=%s", quoted(hashOfContents(s.Contents)))
-	}
-	w.line("tcp=%s", quoted(tcp))
-	w.line("ready=%s", quoted(command))
-	return w.String()
 }
 
 // contents are the files that are put into an element.
@@ -118,12 +118,4 @@ func hashOfContents(all map[string]model.File) string {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil))
-}
-
-// quoted is a text as one word of a shell.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-func quotedAll(all []string) string {
-	words := each.Of(all, quoted)
-	return "(" + strings.Join(words, " ") + ")"
 }

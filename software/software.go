@@ -99,13 +99,13 @@ func Render(net string, el model.ResolvedElement) (Plan, error) {
 }
 
 // InImage are the files without which an image's routing software cannot run: where FRR's own images, Alpine and Debian
-// have them, and what our programs beside it need (inside/frr, inside/bird).
+// have them.
 func InImage(s model.Software) []string {
 	switch s {
 	case model.SoftwareFRR:
-		return []string{"/usr/lib/frr/zebra", "/usr/bin/vtysh", "/bin/bash"}
+		return []string{"/usr/lib/frr/zebra", "/usr/bin/vtysh"}
 	case model.SoftwareBIRD:
-		return []string{"/usr/sbin/bird", "/usr/sbin/birdc", "/bin/sh"}
+		return []string{"/usr/sbin/bird", "/usr/sbin/birdc"}
 	}
 	return nil
 }

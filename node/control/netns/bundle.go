@@ -61,10 +61,13 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	id, el := job.ID, &job.Element
 	base := model.UIDBase(job.Index)
 	mapping := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: model.UIDsPerNetwork}}
-	args := append([]string{"/usr/bin/tini", "-g", "--"}, command...)
+	args := command
+	if !software.IsInit(command) {
+		args = append([]string{"/usr/bin/tini", "-g", "--"}, command...)
+	}
 	env, list := environment(job.Called(), nil), mounts()
-	if el.Image != "" { // its first process is an init itself
-		args, env, list = command, imageEnvironment(job.Called(), el), imageMounts(el)
+	if el.Image != "" {
+		env, list = imageEnvironment(job.Called(), el), imageMounts(el)
 	}
 	s := &specs.Spec{
 		Version:  "1.0.2",

@@ -151,11 +151,12 @@ func TestBIRDThatIsStoppedForLong(t *testing.T) {
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 }
 
-// TestBIRDNeedsItsScript: when the script ends that runs BIRD and notes that it has its configuration, the element
+// TestBIRDNeedsItsSupervisor: when the program ends that runs BIRD and notes that it has its configuration, the element
 // begins again. No BIRD runs on of which nobody would ever know that it is ready.
-func TestBIRDNeedsItsScript(t *testing.T) {
+func TestBIRDNeedsItsSupervisor(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("red", 73, 1)
+	jobs[0].Element.Run = "sleep 1000" // else that program is the element's first process, and ends it anyway
 	id := jobs[0].ID
 	began := func() string {
 		return n.untilRuns(t, id, "bird", "sh", "-c",
@@ -164,7 +165,8 @@ func TestBIRDNeedsItsScript(t *testing.T) {
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 	before := began()
 	// The command ends with the element.
-	n.try(id, "sh", "-c", `for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in "/bin/sh "*"/bird start "*) kill -KILL ${p#/proc/};; esac; done; sleep 60`)
+	n.try(id, "sh", "-c", "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in "+
+		"\"/run/polyplane/supervise bird start \") kill -KILL ${p#/proc/};; esac; done; sleep 60")
 	awaitEnd(n.elements[id].process.pidfd, -1)
 	n.Apply(t.Context(), jobs)
 	n.elements[id].process.next = time.Now() // it is started again after a pause

@@ -39,7 +39,7 @@ func readDefinition() (*wanted, error) {
 }
 
 func parse(text []byte) (*wanted, error) {
-	w := &wanted{hash: hashOf(text), signal: syscall.SIGTERM, restart: "always", dir: "/"}
+	w := &wanted{hash: hashOf(text), signal: syscall.SIGTERM, restart: "always"}
 	for _, line := range strings.Split(string(text), "\n") {
 		if line == "" || line[0] == '#' {
 			continue

@@ -1,6 +1,6 @@
-// Command supervise is the first process of an element that is made from an image. Such an element may have no shell,
-// no libc and no other program, so this is one static file, and small: every such element has one. It does what
-// inside/service does in other elements, and writes the same notes.
+// Command supervise is the first process of an element in which something is run. One that is made from an image may
+// have no shell, no libc and no other program, so this is one static file, and small: every such element has one.
+// Hundreds of these start at once, and each program that one starts costs more than all that it does itself.
 //
 //	supervise start [DAEMONS CAPABILITIES COMMAND…]
 //	                           runs what /etc/polyplane/service says until the element ends. COMMAND is the image's
@@ -10,6 +10,12 @@
 //	supervise again            has the service started again as it is
 //	supervise pause            runs nothing, and waits
 //	supervise pipes COMMAND…   becomes the command, with its descriptors 3, 4 and 5 as 0, 1 and 2
+//	supervise frr start FILES MGMTD [DAEMON ARGUMENT… --]…
+//	                           runs FRR until it is to end: see runFRR
+//	supervise frr reload       has the running daemons take /etc/frr/frr.conf over
+//	supervise frr hung DAEMON  ends the daemon, or each of all, if it does not answer
+//	supervise bird start       runs BIRD until it ends
+//	supervise bird reload      has the running BIRD take /etc/bird/bird.conf over, and fails where it does not
 //	supervise confine CAPABILITIES COMMAND…
 //	                           becomes the command, which never has more than the capabilities (with commas)
 package main
@@ -33,7 +39,8 @@ const (
 )
 
 const usage = "usage: supervise start [DAEMONS CAPABILITIES COMMAND…] | reload | again | pause | pipes COMMAND… | " +
-	"confine CAPABILITIES COMMAND…"
+	"frr start FILES MGMTD [DAEMON ARGUMENT… --]… | frr reload | frr hung DAEMON | " +
+	"bird start | bird reload | confine CAPABILITIES COMMAND…"
 
 // sources is the hash of the files that this was compiled from.
 var sources string
@@ -62,6 +69,24 @@ func main() {
 		pause()
 	case "pipes":
 		becomeOnPipes(os.Args[2:])
+	case "frr":
+		switch {
+		case len(os.Args) > 5 && os.Args[2] == "start":
+			runFRR(os.Args[3:])
+		case len(os.Args) == 3 && os.Args[2] == "reload":
+			reloadFRR()
+		case len(os.Args) == 4 && os.Args[2] == "hung":
+			endHungFRR(os.Args[3])
+		}
+		fail(2, usage)
+	case "bird":
+		switch {
+		case len(os.Args) == 3 && os.Args[2] == "start":
+			runBIRD()
+		case len(os.Args) == 3 && os.Args[2] == "reload":
+			reloadBIRD()
+		}
+		fail(2, usage)
 	case "confine":
 		if len(os.Args) < 4 {
 			fail(2, usage)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -29,6 +30,20 @@ func TestParse(t *testing.T) {
 	for _, bad := range []string{"own a", "own", "tcp \"x\"", "signal \"x\""} {
 		if _, err := parse([]byte(bad)); err == nil {
 			t.Errorf("%q is understood", bad)
+		}
+	}
+}
+
+// TestCommandsOfBeforeAreKnown: a command that did its work under an earlier version, which marked it as bash quotes it,
+// has done it.
+func TestCommandsOfBeforeAreKnown(t *testing.T) {
+	for _, command := range []string{"ip route add 198.51.100.0/24 via 10.0.0.1", `echo 'it is' "$x" \`, "one\n\ttwo 'three' \\"} {
+		out, err := exec.Command("bash", "-c", `printf %s "${1@Q}"`, "-", command).CombinedOutput()
+		if err != nil {
+			t.Fatal(err, string(out))
+		}
+		if got := shellMark(command); got != string(out) {
+			t.Errorf("%q is marked %s, and was %s", command, got, out)
 		}
 	}
 }

@@ -311,17 +311,27 @@ func (t *tail) said() string {
 
 // Commands like `ip route add` fail when the element is started again, since its network has outlived its processes.
 // Where one did its work before, and says that what it makes is there, it has done it.
-func (s *supervisor) doneBefore(mark string) bool {
+func (s *supervisor) doneBefore(command string) bool {
 	text, err := os.ReadFile(filepath.Join(kept, "started"))
 	if err != nil {
 		return false
 	}
 	lines := strings.Split(string(text), "\n")
-	return lines[0] == s.life && contains(lines[1:], mark)
+	return lines[0] == s.life && (contains(lines[1:], markOf(command)) || contains(lines[1:], shellMark(command)))
 }
 
-func (s *supervisor) remember(mark string) {
-	if s.doneBefore(mark) {
+func markOf(command string) string { return hashOf([]byte(command + "\n")) }
+
+// shellMark is how an earlier version marked a command that had done its work: as bash quotes it.
+func shellMark(command string) string {
+	if strings.ContainsAny(command, "\n\t") {
+		return "$'" + strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", `\n`, "\t", `\t`).Replace(command) + "'"
+	}
+	return "'" + strings.ReplaceAll(command, "'", `'\''`) + "'"
+}
+
+func (s *supervisor) remember(command string) {
+	if s.doneBefore(command) {
 		return
 	}
 	path := filepath.Join(kept, "started")
@@ -329,15 +339,15 @@ func (s *supervisor) remember(mark string) {
 	if err != nil || !strings.HasPrefix(string(text), s.life+"\n") {
 		text = []byte(s.life + "\n")
 	}
-	os.WriteFile(path, append(text, mark+"\n"...), 0o644) //nolint:errcheck // the next start then runs it again
+	os.WriteFile(path, append(text, markOf(command)+"\n"...), 0o644) //nolint:errcheck // the next start then runs it again
 }
 
 func (s *supervisor) taskEnded() {
-	status, mark := s.task.status, hashOf([]byte(s.taskOf+"\n"))
+	status := s.task.status
 	s.task = nil
 	if status != 0 {
 		said := s.output.said()
-		if !strings.Contains(said, "File exists") || !s.doneBefore(mark) {
+		if !strings.Contains(said, "File exists") || !s.doneBefore(s.taskOf) {
 			s.trouble("its start command `" + cut(s.taskOf, 150) + "` failed with status " + strconv.Itoa(status) +
 				after(said))
 			say("start command failed with status " + strconv.Itoa(status) + ": " + s.taskOf)
@@ -346,7 +356,7 @@ func (s *supervisor) taskEnded() {
 			return
 		}
 	}
-	s.remember(mark)
+	s.remember(s.taskOf)
 	s.finished[s.taskOf] = true
 }
 
@@ -364,17 +374,20 @@ func (s *supervisor) startService() {
 	s.count++
 	s.began = time.Now()
 	c := &command{words: s.w.service(), dir: s.w.dir}
-	home := "/root"
+	at := "/root"
 	if s.w.user != "" {
-		who, at, ok := userOf(s.w.user)
+		who, its, ok := userOf(s.w.user)
 		if !ok {
 			s.service = failed(126, "the image's user "+cut(s.w.user, 100)+" is not in its /etc/passwd or /etc/group")
 			return
 		}
-		c.who, home = who, at
+		c.who, at = who, its
+	}
+	if c.dir == "" {
+		c.dir = home()
 	}
 	os.MkdirAll(c.dir, 0o755) //nolint:errcheck // the start tells
-	c.env = s.environment(home)
+	c.env = s.environment(at)
 	s.service = s.p.start(c)
 }
 
