@@ -22,7 +22,8 @@ type pass struct {
 	kernel kernel
 	wants  []want
 	peers  map[netip.Addr]uint32
-	edges  map[string]bool // devices that have edges
+	edges  map[string]bool      // devices that have edges
+	ends   map[uint32]tunnelEnd // what is to come by tunnels, by VNI
 	// VNIs that are relayed, devices at which that is done, and what cannot be.
 	relaying  map[uint32]bool
 	relayers  map[string]bool
@@ -57,6 +58,7 @@ type want struct {
 	mac    uint64
 	loss   uint32
 	link   pipeline.Link
+	comes  []pipeline.Link // tunnels whose packets are taken beside those of link
 }
 
 // Apply makes the fabric what s says, and repairs what was altered behind its back. It does not touch what is right,
@@ -294,6 +296,7 @@ func (p *pass) resolve() error {
 		}
 		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID) | p.paceOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
+		w.comes = p.alsoOf(port, named, ends)
 		if w.link.Kind() == pipeline.Edge && port.Edge.Trunk {
 			w.flags |= pipeline.Trunk
 		}
@@ -304,14 +307,7 @@ func (p *pass) resolve() error {
 
 // linkOf is the word in the tables that says where a port's link ends.
 func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]model.PortID) pipeline.Link {
-	take := func(l pipeline.Link, key uint64, what string) pipeline.Link {
-		if other, taken := ends[key]; taken {
-			p.fail(port.ID, "%s already belongs to %s", what, other)
-			return 0
-		}
-		ends[key] = port.ID
-		return l
-	}
+	take := p.taker(port, ends)
 	switch {
 	case port.Local == port.ID:
 		p.fail(port.ID, "its link ends at itself")
@@ -321,22 +317,7 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 			return pipeline.NewLink(pipeline.Local, 0, slot)
 		}
 	case port.Tunnel != nil:
-		t := *port.Tunnel
-		t.Peer = t.Peer.Unmap()
-		number, ok := p.peers[t.Peer]
-		switch {
-		case t.VNI == 0 || t.VNI >= 1<<24:
-			p.fail(port.ID, "VNI %d is not between 1 and 16777215", t.VNI)
-		case !named[t.Peer]:
-			p.fail(port.ID, "%s, the tunnel's far end, is no node's address", t.Peer)
-		case !ok:
-			p.fail(port.ID, "no room for another peer: the table holds %d", pipeline.MaxPeers)
-		case t.Peer.Is4() != p.underlay.Is4() || !p.underlay.IsValid():
-			p.fail(port.ID, "%s, the tunnel's far end, cannot be reached from this node's address %s", t.Peer,
-				p.underlay)
-		default:
-			return take(pipeline.NewLink(pipeline.Tunnel, t.VNI, number), uint64(t.VNI), fmt.Sprintf("VNI %d", t.VNI))
-		}
+		return p.tunnelOf(port, *port.Tunnel, named, take)
 	case port.Edge != nil:
 		e := port.Edge
 		index, ok := p.kernel.names[e.Device]
@@ -452,38 +433,28 @@ func write[K any](m *ebpf.Map, keys []K, slots []uint32) error {
 
 // join writes where the links end: first what leads in from tunnels and edges, then the ports' own words.
 func (p *pass) join() error {
-	vnis, err := pipeline.All[uint32, uint32](p.pipe.Tunnels)
-	if err != nil {
+	if err := p.tunnelEnds(); err != nil {
 		return err
 	}
 	edges, err := pipeline.All[pipeline.EdgeKey, uint32](p.pipe.Edges)
 	if err != nil {
 		return err
 	}
-	var newVNIs, vniSlots, edgeSlots []uint32
+	var edgeSlots []uint32
 	var newEdges []pipeline.EdgeKey
 	for _, w := range p.wants {
-		unaltered := pipeline.LinkOf(&p.pipe.Ports[w.slot]) == w.link
-		switch w.link.Kind() {
-		case pipeline.Tunnel:
-			if slot, ok := vnis[w.link.Label()]; !ok || slot != w.slot {
-				newVNIs, vniSlots = append(newVNIs, w.link.Label()), append(vniSlots, w.slot)
-				if unaltered {
-					p.changed(change.TunnelRestored, w.port.ID, w.link.Label())
-				}
-			}
-		case pipeline.Edge:
-			key := pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}
-			if slot, ok := edges[key]; !ok || slot != w.slot {
-				newEdges, edgeSlots = append(newEdges, key), append(edgeSlots, w.slot)
-				if unaltered {
-					p.changed(change.EdgeRestored, w.port.ID)
-				}
+		if w.link.Kind() != pipeline.Edge {
+			continue
+		}
+		key := pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}
+		if slot, ok := edges[key]; !ok || slot != w.slot {
+			newEdges, edgeSlots = append(newEdges, key), append(edgeSlots, w.slot)
+			if pipeline.LinkOf(&p.pipe.Ports[w.slot]) == w.link {
+				p.changed(change.EdgeRestored, w.port.ID)
 			}
 		}
 	}
-	if err := errors.Join(write(p.pipe.Tunnels, newVNIs, vniSlots),
-		write(p.pipe.Edges, newEdges, edgeSlots)); err != nil {
+	if err := write(p.pipe.Edges, newEdges, edgeSlots); err != nil {
 		return err
 	}
 	for _, w := range p.wants {

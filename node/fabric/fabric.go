@@ -56,7 +56,10 @@ type Port struct {
 	Down   bool
 	Local  model.PortID // the far end, when it is on this node
 	Tunnel *Tunnel
-	Edge   *Edge
+	// Also are tunnels whose packets are taken beside those of Tunnel: those that the far end sent by before, and those
+	// that it will send by next.
+	Also []Tunnel
+	Edge *Edge
 	// Copy has copies made of what passes the port's link, in both directions. Copies is set for a port that gets such
 	// copies, from this node or from another one by Tunnel. What its element sends there is dropped.
 	Copy   *Copy

@@ -25,6 +25,7 @@ type flow struct {
 	stop     chan struct{}
 	finished chan struct{}
 	got      chan []bool // by sequence number
+	twice    atomic.Uint32 // packets that came again
 }
 
 const (
@@ -81,6 +82,9 @@ func (f *flow) receive(in *net.UDPConn) {
 		}
 		for int(seq) >= len(got) {
 			got = append(got, false)
+		}
+		if got[seq] {
+			f.twice.Add(1)
 		}
 		got[seq] = true
 	}

@@ -159,6 +159,9 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 			s.Peers = append(s.Peers, model.Peer{Address: a})
 		}
 	}
+	if err := f.observeAlso(s.Ports); err != nil {
+		return s, err
+	}
 	s.Relays, err = f.observeRelays()
 	return s, err
 }

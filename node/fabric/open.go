@@ -43,13 +43,14 @@ type Fabric struct {
 	port     uint16
 	netlink  *linux.Rtnetlink
 	pipe     *pipeline.Pipeline
-	slots    map[model.PortID]uint32   // also those that an element has and the last State did not name (Place)
-	links    map[uint32]pipeline.Link  // as they were written last, by slot, to distinguish a change from an alteration
-	relayed  map[uint32]pipeline.Relay // as they were written last, by VNI
-	past     map[uint32]uint64         // drops of queues that are gone, by slot
-	beside   map[uint32]beside         // whose queues are about to be replaced, by slot
-	rated    bool                      // there are queues
-	swept    bool                      // pins of other binaries are gone
+	slots    map[model.PortID]uint32       // also those that an element has and the last State did not name (Place)
+	links    map[uint32]pipeline.Link      // as they were written last, by slot, to distinguish a change from an alteration
+	ended    map[uint32]pipeline.TunnelEnd // what comes by tunnels, as it was written last, by VNI
+	relayed  map[uint32]pipeline.Relay     // as they were written last, by VNI
+	past     map[uint32]uint64             // drops of queues that are gone, by slot
+	beside   map[uint32]beside             // whose queues are about to be replaced, by slot
+	rated    bool                          // there are queues
+	swept    bool                          // pins of other binaries are gone
 	steered  map[model.ID]*steered
 	cut      map[model.ID]bool // elements in quarantine
 	// pacing guards the two below. Pace takes it and not mu, since it must not wait for a pass.
@@ -70,7 +71,8 @@ type Fabric struct {
 // there is a firewall, it must accept UDP to the tunnel port.
 func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, relayed: map[uint32]pipeline.Relay{}, past: map[uint32]uint64{},
+		links: map[uint32]pipeline.Link{}, relayed: map[uint32]pipeline.Relay{},
+		ended: map[uint32]pipeline.TunnelEnd{}, past: map[uint32]uint64{},
 		steered: map[model.ID]*steered{},
 		cut:     map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
 		resting: map[uint32]time.Time{}, beside: map[uint32]beside{},

@@ -89,10 +89,8 @@ func (p *pass) relays() error {
 		nodes[n] = true
 	}
 	ends := map[uint32]model.PortID{}
-	for _, w := range p.wants {
-		if w.link.Kind() == pipeline.Tunnel {
-			ends[w.link.Label()] = w.port.ID
-		}
+	for vni, end := range p.ends {
+		ends[vni] = end.port
 	}
 	// What came to be a port's own is relayed no longer, also while nothing else is removed: a relay comes first.
 	if err := p.dropRelays(is, func(vni uint32) bool { return ends[vni] != model.PortID{} }); err != nil {

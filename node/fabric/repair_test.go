@@ -99,7 +99,7 @@ func TestRepairs(t *testing.T) {
 			func() error { return f.pipe.Devices.Delete(uint32(index)) }},
 		{"a VNI removed", change.TunnelRestored, func() error { return f.pipe.Tunnels.Delete(uint32(77)) }},
 		{"a VNI of another port", change.TunnelRestored, func() error {
-			return f.pipe.Tunnels.Put(uint32(77), f.slots[portID("net/c:eth0")])
+			return f.pipe.Tunnels.Put(uint32(77), pipeline.TunnelEnd{Slot: f.slots[portID("net/c:eth0")], Peer: 1})
 		}},
 		{"the tunnel's index altered", change.Kind{}, func() error { f.pipe.Ports[0].Ifindex = 1; return nil }},
 		{"a table's pin removed", change.PinRestored,

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -44,18 +45,19 @@ func spoiltLab(t *testing.T) (n *node, flows func() []*flow) {
 func (n *node) tables() string {
 	n.t.Helper()
 	p := n.fabric.pipe
-	hash := func(m *ebpf.Map) map[uint32]uint32 {
-		all, err := pipeline.All[uint32, uint32](m)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		return all
+	devices, err := pipeline.All[uint32, uint32](p.Devices)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	tunnels, err := pipeline.All[uint32, pipeline.TunnelEnd](p.Tunnels)
+	if err != nil {
+		n.t.Fatal(err)
 	}
 	identities, err := pipeline.All[pipeline.IdentityKey, pipeline.Identity](p.Identities)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	text := fmt.Sprintln(hash(p.Devices), hash(p.Tunnels))
+	text := fmt.Sprintln(devices, tunnels)
 	for _, e := range slices.SortedFunc(maps.Values(identities),
 		func(a, b pipeline.Identity) int { return int(a.Slot) - int(b.Slot) }) {
 		text += fmt.Sprintln(e.Slot, pipeline.NameOf(&e))
@@ -216,20 +218,11 @@ func TestSpoiltTables(t *testing.T) {
 		words(unsafe.Pointer(&p.Metered[0]), unsafe.Sizeof(p.Metered[0])*uintptr(len(p.Metered)))
 		words(unsafe.Pointer(&p.Meters[0]), unsafe.Sizeof(p.Meters[0])*uintptr(len(p.Meters)))
 		words(unsafe.Pointer(&p.Routers[0]), unsafe.Sizeof(p.Routers[0])*uintptr(len(p.Routers)))
-		for _, m := range []*ebpf.Map{p.Devices, p.Tunnels} {
-			all, err := pipeline.All[uint32, uint32](m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for k, v := range all {
-				if random.IntN(3) == 0 {
-					n.check(m.Put(k^1<<random.IntN(32), v), "damage a key")
-				}
-				if random.IntN(3) == 0 {
-					n.check(m.Put(k, v^1<<random.IntN(32)), "damage a value")
-				}
-			}
-		}
+		spoil(t, random, p.Devices, func(v *uint32) { *v ^= 1 << random.IntN(32) })
+		spoil(t, random, p.Tunnels, func(v *pipeline.TunnelEnd) {
+			v.Slot ^= 1 << random.IntN(32)
+			v.Peer ^= 1 << random.IntN(32)
+		})
 		identities, err := pipeline.All[pipeline.IdentityKey, pipeline.Identity](p.Identities)
 		if err != nil {
 			t.Fatal(err)
@@ -262,5 +255,26 @@ func TestSpoiltTables(t *testing.T) {
 		if lost := f.lost(); len(lost) != 0 {
 			t.Errorf("after all was put right: lost %v", lost)
 		}
+	}
+}
+
+// spoil damages some keys and some values of a table.
+func spoil[V any](t *testing.T, random *rand.Rand, m *ebpf.Map, turn func(*V)) {
+	t.Helper()
+	all, err := pipeline.All[uint32, V](m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range all {
+		if random.IntN(3) == 0 {
+			err = errors.Join(err, m.Put(k^1<<random.IntN(32), v))
+		}
+		if random.IntN(3) == 0 {
+			turn(&v)
+			err = errors.Join(err, m.Put(k, v))
+		}
+	}
+	if err != nil {
+		t.Fatalf("damage the table %v: %v", m, err)
 	}
 }

@@ -17,24 +17,21 @@ func (p *pass) sweep() error {
 	if p.state.Incomplete {
 		return nil
 	}
-	devices, vnis := map[uint32]bool{}, map[uint32]bool{}
+	devices := map[uint32]bool{}
 	edges := map[pipeline.EdgeKey]bool{}
 	peers := map[uint32]bool{}
 	for _, w := range p.wants {
 		if w.index != 0 {
 			devices[w.index] = true
 		}
-		switch w.link.Kind() {
-		case pipeline.Tunnel:
-			vnis[w.link.Label()] = true
-		case pipeline.Edge:
+		if w.link.Kind() == pipeline.Edge {
 			edges[pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}] = true
 		}
 	}
 	for _, peer := range p.state.Peers {
 		peers[p.peers[peer.Address.Unmap()]] = true
 	}
-	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis),
+	if err := errors.Join(remove(p.pipe.Devices, devices), p.sweepTunnels(),
 		remove(p.pipe.Edges, edges), p.sweepRelays()); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type (
 	Mirror       = tcMirror
 	Pace         = tcPace
 	NodeKey      = tcNodeKey
+	TunnelEnd    = tcTunnelEnd
 	Relay        = tcRelay
 	RelayWay     = tcRelayWay
 )

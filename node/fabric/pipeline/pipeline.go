@@ -1,7 +1,7 @@
 // Package pipeline is the fabric's data path: the eBPF programs (c/), their tables, and how both are found again after
 // the agent's restart, by pins in a bpffs.
 //
-// A directory a layout ("v3") holds the tables, and the programs under names that begin with a digest of their object:
+// A directory a layout ("v4") holds the tables, and the programs under names that begin with a digest of their object:
 // a newer binary finds the tables, loads its own programs beside the running ones and, once it has put them in their
 // place (Fabric.Apply), removes the old pins (Sweep).
 package pipeline
@@ -25,7 +25,7 @@ import (
 // Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables
 // of another layout only whose slots are whose and the ports' counters are read, if these look as they do here
 // (inherit).
-const Layout = "v3"
+const Layout = "v4"
 
 // Limits of the tables.
 const (
@@ -59,7 +59,7 @@ type Pipeline struct {
 	// that of the one before it; CompanionDevices (interface index → slot) is the way back.
 	Companions       []uint64
 	CompanionDevices *ebpf.Map
-	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
+	// Devices (interface index → slot), Tunnels (VNI → TunnelEnd) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
 	// Nodes (NodeKey) has the nodes' addresses.
 	Nodes *ebpf.Map

@@ -197,6 +197,12 @@ type tcTrafficCount struct {
 	TxBytes   uint64
 }
 
+type tcTunnelEnd struct {
+	_    structs.HostLayout
+	Slot uint32
+	Peer uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.

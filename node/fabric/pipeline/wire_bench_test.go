@@ -124,7 +124,7 @@ func BenchmarkWires(b *testing.B) {
 	p.Ports[0].Ifindex = index("vx")
 	for slot, link := range map[int]Link{12: NewLink(Tunnel, 5, 3), 18: NewLink(Tunnel, 6, 4)} {
 		p.Ports[slot] = Port{Ifindex: index("lo"), Link: uint64(link), Mac: MAC(macAt(slot)), Flags: RoutedBy(1)}
-		if err := p.Tunnels.Put(link.Label(), uint32(slot)); err != nil {
+		if err := p.Tunnels.Put(link.Label(), TunnelEnd{Slot: uint32(slot), Peer: link.Target()}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -57,8 +57,8 @@ func newWireLab(t *testing.T) *wireLab {
 	l.Peers[0] = NewPeer(netip.MustParseAddr("192.0.2.9"))
 	l.Peers[4] = NewPeer(netip.MustParseAddr("192.0.2.2"))
 	l.Ports[18] = Port{Ifindex: lo, Link: uint64(NewLink(Tunnel, 6, 4)), Mac: MAC(macAt(18)), Flags: RoutedBy(1)}
-	l.put(l.Tunnels, uint32(5), uint32(12))
-	l.put(l.Tunnels, uint32(6), uint32(18))
+	l.put(l.Tunnels, uint32(5), TunnelEnd{Slot: 12, Peer: 3})
+	l.put(l.Tunnels, uint32(6), TunnelEnd{Slot: 18, Peer: 4})
 	l.Ports[2].Flags |= XDP
 	l.driver(lo, DriverTunnels|DriverEdges)
 	l.driver(l.u, DriverTunnels)
@@ -294,6 +294,27 @@ func TestRememberedEdge(t *testing.T) {
 	l.untouched("not in the table", l.FromWireXDP, tagged(43, to(15, packet)))
 }
 
+// TestTunnelsOfOnePort has packets come to a port by the tunnel that it sends by and by another one, from another node:
+// both are taken, each from its own node only.
+func TestTunnelsOfOnePort(t *testing.T) {
+	l := newWireLab(t)
+	inner := to(12, ipv4("10.16.1.1", nil))
+	from := func(vni uint32, last byte) []byte {
+		return tunnelled(inner, func(o *outer) { o.v.VNI, o.ip.SrcIP = vni, net.IP{192, 0, 2, last} })
+	}
+	l.untouched("before", l.FromWireXDP, from(7, 2))
+	l.put(l.Tunnels, uint32(7), TunnelEnd{Slot: 12, Peer: 4})
+	for name, in := range map[string][]byte{"its own": from(5, 1), "the other": from(7, 2)} {
+		l.taken(name, l.FromWireXDP, in, l.wire(inner, 12, nil), 18)
+	}
+	l.untouched("its own, from the other's node", l.FromWireXDP, from(5, 2))
+	l.untouched("the other, from its own node", l.FromWireXDP, from(7, 1))
+	l.put(l.Tunnels, uint32(7), TunnelEnd{Slot: 12, Peer: MaxPeers + 1})
+	l.untouched("from a node that cannot be", l.FromWireXDP, from(7, 2))
+	l.Ports[12].Link = uint64(NewLink(Local, 0, 1))
+	l.untouched("to a port whose link leads by no tunnel", l.FromWireXDP, from(5, 1))
+}
+
 // TestWiresLeave shows what the driver's hook leaves to the tc hook.
 func TestWiresLeave(t *testing.T) {
 	l := newWireLab(t)
@@ -449,7 +470,7 @@ func TestWireChain(t *testing.T) {
 		l.table(10+n, map[string]fib.ID{"10.0.0.0/8": l.hop(hopTo(out, in+2, 1500))})
 	}
 	l.Ports[first].Link = uint64(NewLink(Tunnel, 8, 3))
-	l.put(l.Tunnels, uint32(8), uint32(first))
+	l.put(l.Tunnels, uint32(8), TunnelEnd{Slot: first, Peer: 3})
 	in := tunnelled(to(first, ipv4("10.16.1.1", nil)), func(o *outer) { o.v.VNI = 8 })
 	last := func(routers int) *Port { return &l.Ports[first+2*routers-1] }
 	last(17).Link = uint64(NewLink(Tunnel, 9, 4))

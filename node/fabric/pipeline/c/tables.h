@@ -310,8 +310,16 @@ FLAGGED_MAP(MMAPABLE, ARRAY, companions, __u32, __u64, MAX_PORTS);
 /* index of such a device → slot. An entry counts only if companions says the same. */
 FLAGGED_MAP(NO_PREALLOC, HASH, companion_devices, __u32, __u32, MAX_PORTS);
 
-/* VNI → slot of the port whose link comes by that tunnel */
-FLAGGED_MAP(NO_PREALLOC, HASH, tunnels, __u32, __u32, MAX_PORTS);
+/*
+ * VNI → the port whose link comes by that tunnel, and the node that sends there. Where the port's own link leads to is
+ * another matter: while a link's path is changed, packets come by both paths.
+ */
+struct tunnel_end {
+	__u32 slot;
+	__u32 peer; /* its number */
+};
+
+FLAGGED_MAP(NO_PREALLOC, HASH, tunnels, __u32, struct tunnel_end, 2 * MAX_PORTS);
 
 /*
  * VNI → what this node does with packets of a link whose path leads through it. What comes from one of the two nodes

@@ -126,21 +126,19 @@ INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family
 }
 
 /*
- * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so
- * that both directions change at once. The packet must be addressed to this node's one address that peers know. The
- * kernel alone would take it at any of the machine's addresses, broadcast and multicast too, to which an element behind
- * an edge could send.
+ * from_tunnel takes what comes from other nodes. The table of tunnels says from which peer a VNI may come. The packet
+ * must be addressed to this node's one address that peers know. The kernel alone would take it at any of the machine's
+ * addresses, broadcast and multicast too, to which an element behind an edge could send.
  */
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)
 {
 	struct bpf_tunnel_key key = {};
 	struct load l = load_of(skb);
-	__u32 family = 4, number, vni, own = 0;
+	__u32 family = 4, slot, number, vni, own = 0;
+	struct tunnel_end *end;
 	struct peer *p, *near;
 	struct port *to;
-	__u32 *slot;
-	__u64 link;
 
 	if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0)) {
 		family = 6;
@@ -148,21 +146,19 @@ int from_tunnel(struct __sk_buff *skb)
 			return drop(l, 0, DROP_UNKNOWN);
 	}
 	vni = key.tunnel_id;
-	slot = bpf_map_lookup_elem(&tunnels, &vni);
-	if (!slot)
+	end = bpf_map_lookup_elem(&tunnels, &vni);
+	if (!end)
 		return drop(l, 0, DROP_UNKNOWN);
-	to = port_at(*slot);
-	if (!to)
+	slot = end->slot;
+	number = end->peer;
+	to = port_at(slot);
+	if (!to || link_kind(*(volatile __u64 *)&to->link) != LINK_TUNNEL)
 		return drop(l, 0, DROP_UNKNOWN);
-	link = *(volatile __u64 *)&to->link;
-	if (link_kind(link) != LINK_TUNNEL || link_label(link) != vni)
-		return drop(l, 0, DROP_UNKNOWN);
-	number = link_target(link);
 	p = bpf_map_lookup_elem(&peers, &number);
 	near = bpf_map_lookup_elem(&peers, &own);
 	if (!p || !near || !same_address(p, key.remote, family) || !same_address(near, key.local, family))
-		return drop(l, *slot, DROP_SOURCE);
-	return deliver(skb, l, *slot, *slot);
+		return drop(l, slot, DROP_SOURCE);
+	return deliver(skb, l, slot, slot);
 }
 
 /* edge_port finds the port of an edge, and its slot. */

@@ -57,10 +57,10 @@ INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *
 	struct ipv4_header *ip = (void *)(e + 1);
 	struct udp_header *udp = (void *)(ip + 1);
 	struct vxlan_header *v = (void *)(udp + 1);
-	__u32 own = 0, vni, number, *slot, length;
+	__u32 own = 0, vni, number, slot, length;
+	struct tunnel_end *end;
 	struct peer *near, *far;
 	struct port *to;
-	__u64 link;
 
 	if ((void *)(v + 1) > (void *)(long)x->data_end || e->protocol != be16(PROTOCOL_IPV4) ||
 	    ip->protocol != TRANSPORT_UDP ||
@@ -75,15 +75,13 @@ INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *
 	if (length != l->bytes - ETHERNET_BYTES && length != bpf_xdp_get_buff_len(x) - ETHERNET_BYTES)
 		return 0;
 	vni = be32(v->vni) >> 8;
-	slot = bpf_map_lookup_elem(&tunnels, &vni);
-	if (!slot)
+	end = bpf_map_lookup_elem(&tunnels, &vni);
+	if (!end)
 		return 0;
-	to = port_at(*slot);
-	if (!to || !(to->flags & PORT_ROUTED))
-		return 0;
-	link = *(volatile __u64 *)&to->link;
-	number = link_target(link);
-	if (link_kind(link) != LINK_TUNNEL || link_label(link) != vni)
+	slot = end->slot;
+	number = end->peer;
+	to = port_at(slot);
+	if (!to || !(to->flags & PORT_ROUTED) || link_kind(*(volatile __u64 *)&to->link) != LINK_TUNNEL)
 		return 0;
 	far = bpf_map_lookup_elem(&peers, &number);
 	near = bpf_map_lookup_elem(&peers, &own);
@@ -91,7 +89,7 @@ INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *
 	    be32(ip->destination) != near->address[0] || sum4(ip) != 0xffff)
 		return 0;
 	l->bytes = length - (OUTER_BYTES - ETHERNET_BYTES);
-	return *slot;
+	return slot;
 }
 
 /* is_edge tells whether the link of the port at slot ends at an edge. */
