@@ -74,6 +74,17 @@ func tunnelText(l model.LinkStatus, from string) string {
 	return ""
 }
 
+// turnText tells of a link that changes its path what it leaves.
+func turnText(t *model.Turn) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Turned:
+		return ", in place of " + paths([]model.LinkPath{t.Before[0].LinkPath})
+	}
+	return ", once its nodes are ready; still on " + paths([]model.LinkPath{t.Before[0].LinkPath})
+}
+
 func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.LinkStatus) error {
 	if o.format != formatTable {
 		return writeValue(c.Out, o.format, l)
@@ -82,7 +93,7 @@ func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.Link
 	s.title("link "+l.Network+"/"+l.Link.Name, linkState(l))
 	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
 	s.line("Subnets", join(l.Link.Prefixes))
-	s.line("Path", paths(l.Paths))
+	s.line("Path", paths(l.Paths)+turnText(l.Turn))
 	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
 	said := l.Link
 	said.MTU, said.State = linkMTU(said), "" // the title has the state

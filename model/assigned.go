@@ -20,6 +20,8 @@ type Assigned struct {
 	Edges     map[string][]netip.Prefix `json:"edges,omitempty"`
 	Loopbacks map[string][]netip.Prefix `json:"loopbacks,omitempty"` // by router name
 	Placement Placement                 `json:"placement"`
+	// Turns are links that get another path, by link name. Placement has the new one.
+	Turns map[string]Turn `json:"turns,omitempty"`
 }
 
 // AssignedLink is what a link was given.

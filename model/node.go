@@ -166,6 +166,7 @@ type PortStatus struct {
 type RelayStatus struct {
 	Network string    `json:"network"`
 	Link    string    `json:"link"`
+	VNI     uint32    `json:"vni"` // of the path: a link that changes has several
 	Node    string    `json:"node"`
 	Packets [2]uint64 `json:"packets"` // passed on
 	Bytes   [2]uint64 `json:"bytes"`

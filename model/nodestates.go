@@ -34,12 +34,7 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 		s.Hook = cmp.Or(n.Hook, substrate.Hook)
 		states[n.Name] = s
 	}
-	simulated := map[string]bool{}
-	for _, n := range substrate.Nodes {
-		if n.Simulated {
-			simulated[n.Name] = true
-		}
-	}
+	simulated := substrate.simulated()
 	for _, r := range records {
 		for node, part := range r.parts(simulated) {
 			if s, ok := states[node]; ok {
@@ -75,58 +70,29 @@ func nodeLinks(substrate Substrate) map[string][]NodeLink {
 	return links
 }
 
-// way is the path of a link's packets, if it leads through nodes that relay them; nil for others. Only simulated nodes
-// relay: machines of their own reach each other over one uplink each.
-func (r ResolvedRecord) way(link string, simulated map[string]bool) []string {
-	paths := r.Assigned.Placement.Links[link]
-	if len(paths) != 1 || len(paths[0].Nodes) < 3 {
-		return nil
-	}
-	for _, n := range paths[0].Nodes {
-		if !simulated[n] {
-			return nil
-		}
-	}
-	return paths[0].Nodes
-}
-
-// via is the node next to one end of a link on its way; empty if nobody relays between the two.
-func (r ResolvedRecord) via(link, from, to string, simulated map[string]bool) string {
-	way := r.way(link, simulated)
-	if way == nil {
-		return ""
-	}
-	switch last := len(way) - 1; {
-	case way[0] == from && way[last] == to:
-		return way[1]
-	case way[last] == from && way[0] == to:
-		return way[last-1]
-	}
-	return ""
-}
-
 // relay adds what nodes relay to their parts.
 func (r ResolvedRecord) relay(parts map[string]NodeNetwork, simulated map[string]bool) {
 	placed := r.Assigned.Placement.Elements
 	for i := range r.Network.Links {
 		l := &r.Network.Links[i]
-		way := r.way(l.Name, simulated)
-		if way == nil ||
-			r.via(l.Name, placed[l.Ends[0].Element], placed[l.Ends[1].Element], simulated) == "" {
-			continue
-		}
 		shape := &Shape{Bandwidth: l.Bandwidth, Delay: l.Delay, Jitter: l.Jitter, Loss: l.Loss}
 		if *shape == (Shape{}) {
 			shape = nil
 		}
-		for k := 1; k < len(way)-1; k++ {
-			part, ok := parts[way[k]]
-			if !ok {
-				part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+		in, also := r.Assigned.paths(l.Name, simulated)
+		for _, p := range slices.Concat([]NumberedPath{in}, also) {
+			if p.via(placed[l.Ends[0].Element], placed[l.Ends[1].Element], simulated) == "" {
+				continue
 			}
-			part.Relays = append(part.Relays, Relay{Link: l.Name, VNI: r.Assigned.Links[l.Name].VNI,
-				Nodes: [2]string{way[k-1], way[k+1]}, Shape: shape, MTU: cmp.Or(l.MTU, DefaultMTU)})
-			parts[way[k]] = part
+			for k := 1; k < len(p.Nodes)-1; k++ {
+				part, ok := parts[p.Nodes[k]]
+				if !ok {
+					part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+				}
+				part.Relays = append(part.Relays, Relay{Link: l.Name, VNI: p.VNI,
+					Nodes: [2]string{p.Nodes[k-1], p.Nodes[k+1]}, Shape: shape, MTU: cmp.Or(l.MTU, DefaultMTU)})
+				parts[p.Nodes[k]] = part
+			}
 		}
 	}
 }
@@ -175,8 +141,11 @@ func (r ResolvedRecord) parts(simulated map[string]bool) map[string]NodeNetwork 
 				far.Stopped = stopped[i.Link]
 				far.Down = far.Stopped || farNode == "" || r.Overrides[far.Element].offLine()
 				if farNode != "" && farNode != node {
-					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
-					far.Via = r.via(i.Link, node, farNode, simulated)
+					in, also := r.Assigned.paths(i.Link, simulated)
+					far.Node, far.VNI, far.Via = farNode, in.VNI, in.via(node, farNode, simulated)
+					for _, p := range also {
+						far.Also = append(far.Also, FarTunnel{p.VNI, p.via(node, farNode, simulated)})
+					}
 				}
 				fars = append(fars, far)
 				i.Far = &fars[len(fars)-1]

@@ -99,11 +99,19 @@ type PlacedFar struct {
 	VNI  uint32 `json:"vni,omitempty"`
 	// Via is the next node on the link's path, if others relay its packets: they go to and come from this one.
 	Via string `json:"via,omitempty"`
+	// Also are other paths of the link whose packets are taken as well, while it changes from one to another.
+	Also []FarTunnel `json:"also,omitempty"`
 	// Down tells that this end must lose its carrier: the far element is stopped or in quarantine, or the link is
 	// stopped.
 	Down bool `json:"down,omitempty"`
 	// Stopped tells that it is the link itself that shall be down.
 	Stopped bool `json:"stopped,omitempty"`
+}
+
+// FarTunnel is a path of a link as its end knows it: the tunnel's identifier, and the next node if others relay.
+type FarTunnel struct {
+	VNI uint32 `json:"vni"`
+	Via string `json:"via,omitempty"`
 }
 
 // Relay is a link whose path leads through a node: what comes from one of the nodes beside it on the path goes on to

@@ -3,6 +3,7 @@ package model
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -79,4 +80,85 @@ func TestPathsWithoutRelays(t *testing.T) {
 	r, s = relayedRecord("n1", "n3", "n2")
 	r.Assigned.Placement.Elements["b"] = "n1"
 	none("within a node", r, s)
+}
+
+// TestTurn goes from one path to the next, as nodes are told of it: first they take packets from both, then the ends send
+// by the new one.
+func TestTurn(t *testing.T) {
+	r, s := relayedRecord("n1", "n2")
+	next := uint32(5)
+	number := func() (uint32, error) { next++; return next, nil }
+	turn := func(nodes ...string) {
+		t.Helper()
+		was := r.Assigned
+		r.Assigned.Links = map[string]AssignedLink{"a--b": {VNI: was.Links["a--b"].VNI}}
+		r.Assigned.Placement.Links = map[string][]LinkPath{"a--b": {{Nodes: nodes}}}
+		if err := r.Assigned.Turn(&was, s, number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func(what string, far PlacedFar, relays map[string][]uint32) {
+		t.Helper()
+		states := NodeStates([]ResolvedRecord{r}, s)
+		is := *states["n1"].Networks[0].Elements[0].Interfaces[0].Far
+		far.Far, far.Node = is.Far, is.Node
+		if !reflect.DeepEqual(is, far) {
+			t.Errorf("%s: n1 is told %+v, not %+v", what, is, far)
+		}
+		for _, node := range []string{"n3", "n4"} {
+			var vnis []uint32
+			for _, n := range states[node].Networks {
+				for _, relay := range n.Relays {
+					vnis = append(vnis, relay.VNI)
+				}
+			}
+			if !reflect.DeepEqual(vnis, relays[node]) {
+				t.Errorf("%s: %s relays %v, not %v", what, node, vnis, relays[node])
+			}
+		}
+	}
+	turned := func() {
+		turn := r.Assigned.Turns["a--b"]
+		turn.Turned = true
+		r.Assigned.Turns = map[string]Turn{"a--b": turn}
+	}
+	turn("n1", "n2")
+	told("the same path", PlacedFar{VNI: 5}, nil)
+	turn("n1", "n3", "n2")
+	told("made", PlacedFar{VNI: 5, Also: []FarTunnel{{6, "n3"}}}, map[string][]uint32{"n3": {6}})
+	turn("n1", "n3", "n2")
+	told("the same path again", PlacedFar{VNI: 5, Also: []FarTunnel{{6, "n3"}}}, map[string][]uint32{"n3": {6}})
+	turn("n1", "n4", "n2")
+	told("another one before that", PlacedFar{VNI: 5, Also: []FarTunnel{{7, "n4"}}}, map[string][]uint32{"n4": {7}})
+	turned()
+	told("turned", PlacedFar{VNI: 7, Via: "n4", Also: []FarTunnel{{VNI: 5}}}, map[string][]uint32{"n4": {7}})
+	turn("n1", "n3", "n4", "n2")
+	told("the next one", PlacedFar{VNI: 7, Via: "n4", Also: []FarTunnel{{8, "n3"}, {VNI: 5}}},
+		map[string][]uint32{"n3": {8}, "n4": {7, 8}})
+	if got := slices.Sorted(slices.Values(r.Assigned.VNIs())); !slices.Equal(got, []uint32{5, 7, 8}) {
+		t.Errorf("it has the numbers %v", got)
+	}
+	whole := s
+	s.Nodes = s.Nodes[:3]
+	told("n4 is gone", PlacedFar{VNI: 8, Also: []FarTunnel{{VNI: 5}}}, nil)
+	s = whole
+	r.Assigned.Placement.Elements = map[string]string{"a": "n1", "b": "n4"}
+	turn("n1", "n4")
+	told("an end on another node", PlacedFar{VNI: 8}, nil)
+	for range 5 {
+		turn("n1", "n3", "n4")
+		turned()
+		turn("n1", "n4")
+		turned()
+	}
+	if n := len(r.Assigned.Turns["a--b"].Before); n != MostBefore {
+		t.Errorf("it is on %d paths beside its own", n)
+	}
+	// Machines of their own are reached directly, whatever the path: nothing changes.
+	r, s = relayedRecord("n1", "n3", "n2")
+	s.Nodes[2].Simulated = false
+	turn("n1", "n4", "n3", "n2")
+	if r.Assigned.Turns != nil {
+		t.Errorf("turned: %+v", r.Assigned.Turns)
+	}
 }

@@ -80,11 +80,14 @@ type LinkStatus struct {
 	Link    Link       `json:"link"` // with the subnets that its ends are in, where it states none
 	VNI     uint32     `json:"vni"`
 	Paths   []LinkPath `json:"paths,omitempty"`
-	Up      bool       `json:"up"`
+	// Turn tells that it is on its way to this path from another one.
+	Turn *Turn `json:"turn,omitempty"`
+	Up   bool  `json:"up"`
 	// LastTold is how old what is told here of the ports is, if one of their nodes says nothing now; otherwise zero.
 	LastTold Duration     `json:"lastTold,omitempty"`
 	Ports    []PortStatus `json:"ports,omitempty"` // those known, first end first
-	// Relays are the nodes between the first and the last of its path, in this order, as far as they have told.
+	// Relays are the nodes between the first and the last of its path, in this order, as far as they have told; and those
+	// of paths that it leaves.
 	Relays []RelayStatus `json:"relays,omitempty"`
 }
 

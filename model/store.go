@@ -112,6 +112,9 @@ func (n *NodeNetwork) Held() HeldNetwork {
 		for _, f := range n.Elements[i].Interfaces {
 			if f.Far != nil {
 				h.VNI = max(h.VNI, f.Far.VNI)
+				for _, also := range f.Far.Also {
+					h.VNI = max(h.VNI, also.VNI)
+				}
 			}
 		}
 	}

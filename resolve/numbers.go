@@ -26,11 +26,9 @@ func NewNumbers(taken ...model.Assigned) *Numbers {
 		if as.Index != 0 {
 			n.indices[as.Index] = struct{}{}
 		}
-		for _, l := range as.Links {
-			if l.VNI != 0 {
-				n.vnis[l.VNI] = struct{}{}
-				n.last = max(n.last, l.VNI)
-			}
+		for _, vni := range as.VNIs() {
+			n.vnis[vni] = struct{}{}
+			n.last = max(n.last, vni)
 		}
 	}
 	return n

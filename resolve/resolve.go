@@ -14,7 +14,7 @@ import (
 // and far end, and its addresses; routers with routing protocols get loopbacks and router IDs, hosts gateways, BGP
 // speakers their neighbours and networks. What had to be chosen is in the returned Assigned; given again, it is chosen
 // again: nothing is renumbered by what happens beside it, and what has gone is given up. A new network is given with an
-// empty Assigned. Placement is passed through.
+// empty Assigned. Placement and Turns are passed through.
 //
 // Addresses: what the document states is used and never collided with. A link that states prefixes is numbered from
 // them, first end .1, second end .2; one that states nothing gets a /30 and a /64 from the pools, in the families that
@@ -24,7 +24,7 @@ import (
 func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, model.Assigned, error) {
 	net := d.net
 	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as,
-		now: model.Assigned{Index: as.Index, Placement: as.Placement}}
+		now: model.Assigned{Index: as.Index, Placement: as.Placement, Turns: as.Turns}}
 	if r.now.Index == 0 {
 		index, err := numbers.Index()
 		if err != nil {

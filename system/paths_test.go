@@ -155,3 +155,81 @@ func TestLinksTakeTheirPaths(t *testing.T) {
 	p.run("delete", "lab", "--now")
 	p.await("nothing to be relayed", func() bool { return !strings.Contains(filters(), "polyplane") }, filters)
 }
+
+// TestPathChangesLoseNothing gives a link more bandwidth than its path has, twice, so that it takes other paths, of which
+// the last leads over a node of the one before to another neighbour. Meanwhile a flow runs in each direction, and the
+// second time the manager and the agents of relays die: nothing is lost, and nothing comes twice.
+func TestPathChangesLoseNothing(t *testing.T) {
+	p := newPlatform(t)
+	substrate := filepath.Join(t.TempDir(), "substrate.yaml")
+	if err := os.WriteFile(substrate, []byte(`nodes: {n1: , n2: , n3: , n4: }
+links:
+  - n1 -- n2: {bandwidth: 100Mbit}
+  - n1 -- n3: {bandwidth: 200Mbit}
+  - n3 -- n2: {bandwidth: 300Mbit}
+  - n1 -- n4: {bandwidth: 300Mbit}
+  - n4 -- n3: {bandwidth: 300Mbit}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("up", "--substrate", substrate, "-d")
+	p.run("apply", "-f", file(t, `network: lab
+hosts:
+  a: {node: n1}
+  b: {node: n2}
+links:
+  - a -- b: {bandwidth: 80Mbit, prefixes: [10.0.1.0/24]}
+expect:
+  - a reaches b
+`))
+	p.run("check", "lab", "--wait", "3m")
+	link := func() (l model.LinkStatus) {
+		var links []model.LinkStatus
+		if err := json.Unmarshal([]byte(p.run("get", "links", "lab", "-o", "json")), &links); err != nil {
+			t.Fatal(err)
+		}
+		return links[0]
+	}
+	first := link()
+	if path := strings.Join(first.Paths[0].Nodes, "→"); path != "n1→n2" {
+		t.Fatalf("it begins on %s", path)
+	}
+	there := p.flowBetween(p.namespace("lab", "a"), p.namespace("lab", "b"), addressOf(p, "lab", "b", false), 0, 1)
+	back := p.flowBetween(p.namespace("lab", "b"), p.namespace("lab", "a"), addressOf(p, "lab", "a", false), 0, 1)
+	for _, change := range []struct {
+		rate, path, device string
+		kills              []string
+	}{
+		{"150Mbit", "n1→n3→n2", "to-n3", nil},
+		{"250Mbit", "n1→n4→n3→n2", "to-n4", []string{"manager", "agent n3", "agent n4"}},
+	} {
+		p.run("set", "lab/a--b", "bandwidth="+change.rate)
+		for _, process := range change.kills {
+			p.kill(process)
+		}
+		p.await("the path "+change.path, func() bool {
+			l := link()
+			return l.Turn == nil && strings.Join(l.Paths[0].Nodes, "→") == change.path
+		}, func() string { return p.run("describe", "lab/a--b") })
+		before, arrived := p.sentBy("n1", change.device), there.latest.Load()
+		there.reached(arrived + 500)
+		if on := p.sentBy("n1", change.device) - before; on < 500 {
+			t.Errorf("%s: of 500 packets %d left by %s", change.path, on, change.device)
+		}
+		if out := p.run("get", "events", "lab"); change.kills == nil && // a manager's events go with it
+			(!strings.Contains(out, "PathChanging") || !strings.Contains(out, "PathChanged")) {
+			t.Errorf("%s: told:\n%s", change.path, out)
+		}
+	}
+	for name, f := range map[string]*flow{"there": there, "back": back} {
+		if sent, lost, twice := f.stop(); lost+twice != 0 {
+			t.Errorf("%s: of %d packets %d were lost and %d came twice", name, sent, lost, twice)
+		} else {
+			t.Logf("%s: %d packets, none lost", name, sent)
+		}
+	}
+	last := link()
+	if last.VNI == first.VNI || len(last.Relays) != 2 {
+		t.Errorf("at the end: %+v, at first: %+v", last, first)
+	}
+}

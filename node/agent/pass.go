@@ -313,6 +313,11 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, devices map
 				to)
 		}
 		p.Tunnel = &fabric.Tunnel{VNI: far.VNI, Peer: peer.Address}
+		for _, also := range far.Also {
+			if from, ok := a.plan.peers[cmp.Or(also.Via, far.Node)]; ok {
+				p.Also = append(p.Also, fabric.Tunnel{VNI: also.VNI, Peer: from.Address})
+			}
+		}
 		return nil
 	}
 	if ifc.Edge != "" {

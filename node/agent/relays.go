@@ -44,8 +44,11 @@ func (a *Agent) relayed(ctx context.Context) []model.RelayStatus {
 	}
 	all := make([]model.RelayStatus, 0, len(a.plan.relays))
 	for _, r := range a.plan.relays {
-		c := counters[r.VNI]
-		all = append(all, model.RelayStatus{Network: r.network, Link: r.Link, Packets: c.Packets, Bytes: c.Bytes,
+		c, made := counters[r.VNI]
+		if !made { // it is not told as one that relays
+			continue
+		}
+		all = append(all, model.RelayStatus{Network: r.network, Link: r.Link, VNI: r.VNI, Packets: c.Packets, Bytes: c.Bytes,
 			Over: c.Over, Foreign: c.Foreign, Lost: c.Lost})
 	}
 	return all

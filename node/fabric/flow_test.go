@@ -24,7 +24,7 @@ type flow struct {
 	sent     atomic.Uint32
 	stop     chan struct{}
 	finished chan struct{}
-	got      chan []bool // by sequence number
+	got      chan []bool   // by sequence number
 	twice    atomic.Uint32 // packets that came again
 }
 

@@ -43,6 +43,7 @@ class Assigned(TypedDict, total=False):
     loopbacks: dict[str, list[str]]
     placement: Required["Placement"]
     segments: dict[str, list[str]]
+    turns: dict[str, "Turn"]
 
 
 class AssignedLink(TypedDict, total=False):
@@ -568,6 +569,7 @@ class LinkStatus(TypedDict, total=False):
     ports: list["PortStatus"]
     relays: list["RelayStatus"]
     title: str
+    turn: "Turn"
     up: Required[bool]
     vni: Required[int]
 
@@ -658,6 +660,12 @@ class NodeStatus(TypedDict, total=False):
     revision: Required[int]
     simulated: bool
     underlay: dict[str, "HookUse"]
+
+
+class NumberedPath(TypedDict, total=False):
+    bandwidth: int
+    nodes: Required[list[str] | None]
+    vni: Required[int]
 
 
 class OSPF(TypedDict, total=False):
@@ -874,6 +882,7 @@ class RelayStatus(TypedDict, total=False):
     node: Required[str]
     over: Required[list[int] | None]
     packets: Required[list[int] | None]
+    vni: Required[int]
 
 
 class ResolvedInterface(TypedDict, total=False):
@@ -1110,6 +1119,11 @@ class TreePort(TypedDict, total=False):
     interface: Required[str]
     role: Required[str]
     state: Required[str]
+
+
+class Turn(TypedDict, total=False):
+    before: Required[list["NumberedPath"] | None]
+    turned: bool
 
 
 class Usage(TypedDict, total=False):

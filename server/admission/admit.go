@@ -17,7 +17,8 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	for i := range s.Others {
 		taken = append(taken, s.Others[i].Assigned)
 	}
-	assigned, err := resolve.NewNumbers(append(taken, d.was)...).Renumber(resolved, d.assigned, d.was)
+	numbers := resolve.NewNumbers(append(taken, d.was)...)
+	assigned, err := numbers.Renumber(resolved, d.assigned, d.was)
 	if err != nil {
 		return Network{}, wrong(doc.Name, "is refused", withoutName(doc.Name, err))
 	}
@@ -56,6 +57,9 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	}
 	if err := s.checkRefusing(old, doc.Name, placed); err != nil {
 		return Network{}, err
+	}
+	if err := assigned.Turn(&d.was, s.Substrate, numbers.VNI); err != nil {
+		return Network{}, wrong(doc.Name, "is refused", err)
 	}
 	next := d.next
 	next.Assigned = assigned

@@ -192,7 +192,7 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 type change struct {
 	record          model.Record
 	resolved        model.Resolved
-	reason, message string
+	reason, message string // of an event; none without a reason
 
 	parts map[string]part
 }
@@ -308,12 +308,17 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		old := m.networks[name]
 		n.begin(old)
 		m.networks[name] = n
-		m.networkEvent(model.Info, name, c.reason, c.message, "")
+		if c.reason != "" {
+			m.networkEvent(model.Info, name, c.reason, c.message, "")
+		} else if old != nil {
+			n.phase = old.phase
+		}
 		m.tellAside(name)
 		if old != nil {
 			n.parts = old.parts
 			m.tellMoves(&old.record, &c.record)
 			m.tellLinks(&old.record, &c.record)
+			m.tellTurns(&old.record, &c.record)
 		}
 		m.publish(n, c.parts)
 	}

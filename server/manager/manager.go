@@ -318,6 +318,7 @@ func (m *Manager) Loop(ctx context.Context) {
 	schedules.Go(func() { m.faults.run(ctx) })
 	defer schedules.Wait()
 	tick := time.Tick(loopEvery)
+	paths := turning{m.known, m.commit, map[linkID]time.Time{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -329,5 +330,6 @@ func (m *Manager) Loop(ctx context.Context) {
 		m.decide(ctx)
 		m.removeProvisional(ctx, time.Now())
 		m.finishDeletions(ctx)
+		paths.step(ctx, time.Now())
 	}
 }

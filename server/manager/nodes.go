@@ -43,7 +43,7 @@ type node struct {
 	underlay map[string]model.HookUse
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
-	relays   map[linkID]model.RelayStatus
+	relays   map[relayID]model.RelayStatus
 	measures *model.Measures // the latest; nil until there are any
 	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
@@ -58,7 +58,7 @@ type node struct {
 func (k *known) newNode(sn model.SubstrateNode, socket string) *node {
 	return &node{SubstrateNode: sn, socket: socket, ear: &k.ear, news: k.news, heardAt: k.ear.time,
 		told: make(chan struct{}), elements: map[model.ID]model.ElementStatus{},
-		ports: map[model.PortID]model.PortStatus{}, relays: map[linkID]model.RelayStatus{}}
+		ports: map[model.PortID]model.PortStatus{}, relays: map[relayID]model.RelayStatus{}}
 }
 
 // Register makes a node's agent known.
@@ -212,14 +212,20 @@ func takePorts(n *node, list []model.PortStatus) {
 	keepOnly(n.ports, list, func(p model.PortStatus) model.PortID { return p.ID })
 }
 
-// linkID is a link of a network.
-type linkID struct{ network, link string }
+// linkID is a link of a network, relayID a path of it.
+type (
+	linkID  struct{ network, link string }
+	relayID struct {
+		linkID
+		vni uint32
+	}
+)
 
 func takeRelays(n *node, list []model.RelayStatus) {
 	clear(n.relays)
 	for _, r := range list {
 		r.Node = n.Name
-		n.relays[linkID{r.Network, r.Link}] = r
+		n.relays[relayID{linkID{r.Network, r.Link}, r.VNI}] = r
 	}
 }
 
@@ -229,7 +235,7 @@ func (ns networks) relays(n *node, r *model.RelayStatus) (of *network, ok bool) 
 	if of == nil || of.damaged != nil {
 		return of, false
 	}
-	for _, p := range of.record.Assigned.Placement.Links[r.Link] {
+	for _, p := range of.record.Assigned.AllPaths(r.Link) {
 		if last := len(p.Nodes) - 1; last > 1 && slices.Contains(p.Nodes[1:last], n.Name) {
 			return of, true
 		}

@@ -182,13 +182,16 @@ func (ns nodes) linkStatus(n *network, l model.Link) model.LinkStatus {
 		}
 	}
 	s.Up = up == len(l.Ends)
-	for _, p := range s.Paths {
+	if t, turns := n.record.Assigned.Turns[l.Name]; turns {
+		s.Turn = &t
+	}
+	for _, p := range n.record.Assigned.AllPaths(l.Name) {
 		for _, name := range p.Nodes {
 			on := ns[name]
 			if on == nil {
 				continue
 			}
-			if r, ok := on.relays[linkID{s.Network, l.Name}]; ok {
+			if r, ok := on.relays[relayID{linkID{s.Network, l.Name}, p.VNI}]; ok {
 				s.Relays = append(s.Relays, r)
 			}
 		}

@@ -134,7 +134,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	if problems := resolve.Bounds(&net); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
 	}
-	as.Placement.Links = relayedPaths(net.Links, as.Placement.Elements, parts)
+	as.Placement.Links = relayedPaths(net.Links, &as, parts)
 	document, _ := resolve.Read(net) // it was right when it was applied
 	r.record = model.Record{Network: document.Network(), Assigned: as, Revision: 1}
 	if len(overrides) > 0 {
@@ -150,17 +150,22 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 
 // relayedPaths are the paths of links that nodes relay, as far as these have told. The others are found anew. A node
 // counts as on a path only where those beside it say the same: what one node tells is not to lead links over it.
-func relayedPaths(links []model.Link, placed map[string]string,
+// Of a link that was to change its path it is the one that an end sends by.
+func relayedPaths(links []model.Link, as *model.Assigned,
 	parts map[string]model.NodeNetwork) (paths map[string][]model.LinkPath) {
 	relays := map[string]map[string][2]string{} // by link and node: the nodes beside it on the path
 	for node, part := range parts {
 		for _, r := range part.Relays {
+			if r.VNI != as.Links[r.Link].VNI {
+				continue
+			}
 			if relays[r.Link] == nil {
 				relays[r.Link] = map[string][2]string{}
 			}
 			relays[r.Link][node] = r.Nodes
 		}
 	}
+	placed := as.Placement.Elements
 	for i := range links {
 		l := &links[i]
 		of, first, last := relays[l.Name], placed[l.Ends[0].Element], placed[l.Ends[1].Element]
@@ -301,9 +306,9 @@ func (r *rebuilt) compare() {
 func canonical(e model.NodeElement) string {
 	e.Interfaces = slices.Clone(e.Interfaces)
 	for i := range e.Interfaces {
-		if f := e.Interfaces[i].Far; f != nil && (len(f.Peers) > 1 || f.Via != "") {
+		if f := e.Interfaces[i].Far; f != nil && (len(f.Peers) > 1 || f.Via != "" || f.Also != nil) {
 			far := *f
-			far.Via = ""
+			far.Via, far.Also = "", nil
 			far.Peers = slices.SortedFunc(slices.Values(far.Peers),
 				func(a, b model.LinkPeer) int { return cmp.Compare(a.MAC, b.MAC) })
 			e.Interfaces[i].Far = &far

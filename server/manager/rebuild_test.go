@@ -59,6 +59,14 @@ func TestExamplesAreRebuilt(t *testing.T) {
 					if a+b == "n1n3" || a+b == "n3n1" {
 						as.Placement.Links[l.Name] = []model.LinkPath{{Nodes: []string{a, "n4", b}}}
 						relayed++
+						if relayed%2 == 0 { // nodes still take its packets from two paths that it has left
+							if as.Turns == nil {
+								as.Turns = map[string]model.Turn{}
+							}
+							as.Turns[l.Name] = model.Turn{Turned: true, Before: []model.NumberedPath{
+								{LinkPath: model.LinkPath{Nodes: []string{a, b}}, VNI: uint32(5000 + relayed)},
+								{LinkPath: model.LinkPath{Nodes: []string{a, "n2", "n4", b}}, VNI: uint32(6000 + relayed)}}}
+						}
 					}
 				}
 				parts := map[string]model.NodeNetwork{}

@@ -162,8 +162,8 @@ func titled(r *model.Record, others []model.Record) error {
 // collides says whether a network has numbers of another one, and which.
 func collides(r *model.Record, others []model.Record) error {
 	vnis := map[uint32]bool{}
-	for _, l := range r.Assigned.Links {
-		vnis[l.VNI] = true
+	for _, vni := range r.Assigned.VNIs() {
+		vnis[vni] = true
 	}
 	for i := range others {
 		o := &others[i]
@@ -171,10 +171,10 @@ func collides(r *model.Record, others []model.Record) error {
 			return fmt.Errorf("network %s of this store has its number %d: delete that one first",
 				o.Network.Name, r.Assigned.Index)
 		}
-		for _, l := range o.Assigned.Links {
-			if vnis[l.VNI] {
+		for _, vni := range o.Assigned.VNIs() {
+			if vnis[vni] {
 				return fmt.Errorf("network %s of this store has its tunnel number %d: delete that one first",
-					o.Network.Name, l.VNI)
+					o.Network.Name, vni)
 			}
 		}
 	}

@@ -66,11 +66,7 @@ func newWrite(record model.Record) (*write, error) {
 
 // HighestVNI is the highest tunnel number that a network was given.
 func HighestVNI(a model.Assigned) uint32 {
-	highest := uint32(0)
-	for _, l := range a.Links {
-		highest = max(highest, l.VNI)
-	}
-	return highest
+	return slices.Max(append(a.VNIs(), 0))
 }
 
 // Put makes records current, all in one step, and returns the store's revision. After an error the records before are

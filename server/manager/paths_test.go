@@ -1,0 +1,115 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// relay has a node tell that it has done what it was told, with the relays that it has.
+func (f *fixture) relay(t *testing.T, node string, relays bool) {
+	t.Helper()
+	s := f.desired(t, node)
+	r := model.Report{Node: node, Revision: s.Revision}
+	for _, nn := range s.Networks {
+		for _, e := range nn.Elements {
+			r.Elements = append(r.Elements, model.ElementStatus{ID: model.ID{Network: nn.Name, Element: e.Name},
+				Phase: model.PhaseRunning})
+		}
+		for _, is := range nn.Relays {
+			if relays {
+				r.Relays = append(r.Relays, model.RelayStatus{Network: nn.Name, Link: is.Link, VNI: is.VNI})
+			}
+		}
+	}
+	if err := f.Report(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPathsChangeStepByStep has a link get another path. Its ends send there once all nodes on it are ready, and a relay
+// that could not be made is none; the path before goes when both ends have left it, and not before a rest. A manager that
+// starts anew in between goes on.
+func TestPathsChangeStepByStep(t *testing.T) {
+	substrate := substrateOf(3) // n1 – n2 – n3
+	substrate.Links = append(substrate.Links, model.SubstrateLink{A: "n1", B: "n3", Bandwidth: 1e8})
+	for i := range substrate.Nodes {
+		substrate.Nodes[i].Simulated = true
+	}
+	f := start(t, t.TempDir(), substrate)
+	watch := func() {
+		for _, node := range []string{"n1", "n2", "n3"} {
+			_, end, err := f.Watch(node, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(end)
+		}
+	}
+	watch()
+	doc := line("lab", 2)
+	doc.Elements[0].Node, doc.Elements[1].Node = "n1", "n3"
+	doc.Links[0].Bandwidth = 5e7
+	f.apply(t, doc, model.ApplyOptions{})
+	sends := func(what string, vni uint32, via string, also ...model.FarTunnel) {
+		t.Helper()
+		for _, node := range []string{"n1", "n3"} {
+			far := f.desired(t, node).Networks[0].Elements[0].Interfaces[0].Far
+			if far.VNI != vni || far.Via != via || len(far.Also) != len(also) || len(also) > 0 && far.Also[0] != also[0] {
+				t.Errorf("%s: %s is told %+v", what, node, far)
+			}
+		}
+	}
+	steps := turning{f.known, f.commit, map[linkID]time.Time{}}
+	now := time.Now()
+	step := func(after time.Duration) {
+		now = now.Add(after)
+		steps.step(t.Context(), now)
+	}
+	sends("at first", 1, "")
+	revision, since := mustNetwork(t, f, "lab").Revision, f.seq()
+	if r, err := f.set(t, "r1--r2", "bandwidth=500Mbit"); err != nil || !r.Changed {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	f.await(t, since, "lab/r1--r2", "PathChanging")
+	sends("before anybody is ready", 1, "", model.FarTunnel{VNI: 2, Via: "n2"})
+	f.relay(t, "n1", true)
+	f.relay(t, "n2", false)
+	f.relay(t, "n3", true)
+	step(time.Hour)
+	sends("without the relay", 1, "", model.FarTunnel{VNI: 2, Via: "n2"})
+	f.stop()
+	f = start(t, f.dir, substrate)
+	watch()
+	steps = turning{f.known, f.commit, map[linkID]time.Time{}}
+	f.relay(t, "n2", true)
+	f.relay(t, "n1", true)
+	step(0)
+	sends("without an end", 1, "", model.FarTunnel{VNI: 2, Via: "n2"})
+	since = f.seq()
+	f.relay(t, "n3", true)
+	f.await(t, since, "lab/r1--r2", "PathChanged")
+	sends("ready", 2, "n2", model.FarTunnel{VNI: 1})
+	f.relay(t, "n1", true)
+	step(time.Hour)
+	step(time.Hour)
+	sends("one end still sends where it did", 2, "n2", model.FarTunnel{VNI: 1})
+	f.relay(t, "n3", true)
+	step(0)
+	sends("both ends have left it", 2, "n2", model.FarTunnel{VNI: 1})
+	step(turnRest)
+	sends("after a rest", 2, "n2")
+	r := mustNetwork(t, f, "lab")
+	if r.Assigned.Turns != nil || r.Revision != revision+1 {
+		t.Errorf("at the end: revision %d after %d, %+v", r.Revision, revision, r.Assigned.Turns)
+	}
+	var paths []string
+	for _, p := range r.Assigned.Placement.Links["r1--r2"] {
+		paths = append(paths, strings.Join(p.Nodes, "→"))
+	}
+	if len(paths) != 1 || paths[0] != "n1→n2→n3" {
+		t.Errorf("it is on %v", paths)
+	}
+}
