@@ -171,7 +171,7 @@ func rest(t *testing.T, name string, parts map[string]model.NodeNetwork) int {
 // A path is taken over where all that is told of it agrees; one node cannot lead links over itself.
 func TestRelayedPaths(t *testing.T) {
 	links := []model.Link{{Name: "a--b", Ends: [2]model.End{{Element: "a"}, {Element: "b"}}}}
-	placed := map[string]string{"a": "n1", "b": "n4"}
+	as := model.Assigned{Placement: model.Placement{Elements: map[string]string{"a": "n1", "b": "n4"}}}
 	relay := func(left, right string) model.NodeNetwork {
 		return model.NodeNetwork{Relays: []model.Relay{{Link: "a--b", Nodes: [2]string{left, right}}}}
 	}
@@ -195,7 +195,7 @@ func TestRelayedPaths(t *testing.T) {
 	} {
 		for range 20 { // whatever order the nodes come in
 			var got []string
-			if paths := relayedPaths(links, placed, c.told)["a--b"]; len(paths) == 1 {
+			if paths := relayedPaths(links, &as, c.told)["a--b"]; len(paths) == 1 {
 				got = paths[0].Nodes
 			}
 			if !slices.Equal(got, c.want) {
