@@ -10,9 +10,9 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// Where a port sends and what it takes are two things: its own word says the first, and the table of tunnels, by VNI, the
-// second. So while a link gets another path, or its far end moves, packets are taken from both, and none that is under way
-// is lost.
+// Where a port sends and what it takes are two things: its own word says the first, and the table of tunnels, by VNI,
+// the second. So while a link gets another path, or its far end moves, packets are taken from both, and none that is
+// under way is lost.
 
 // MostTunnels is how many tunnels a port may have packets from, beside the one that it sends by.
 const MostTunnels = 8
@@ -151,7 +151,8 @@ func (f *Fabric) observeAlso(ports []Port) error {
 	for i := range ports {
 		p := &ports[i]
 		for vni, end := range all {
-			if end.Slot == f.slots[p.ID] && p.Tunnel != nil && vni != p.Tunnel.VNI && int(end.Peer) < len(f.pipe.Peers) {
+			if end.Slot == f.slots[p.ID] && p.Tunnel != nil && vni != p.Tunnel.VNI &&
+				int(end.Peer) < len(f.pipe.Peers) {
 				p.Also = append(p.Also, Tunnel{VNI: vni, Peer: pipeline.AddressOf(&f.pipe.Peers[end.Peer])})
 			}
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 // A link whose path changes is turned from one to the other in steps (model.Turn). Each is a write of the network's
-// record, which the nodes are told, and the next one comes when those have done it whom it takes. So nothing is lost when
-// anybody dies in between, and a node that does not answer keeps the link on the path that it is on.
+// record, which the nodes are told, and the next one comes when those have done it whom it takes. So nothing is lost
+// when anybody dies in between, and a node that does not answer keeps the link on the path that it is on.
 
 // turnRest is how long packets are taken from a path to which nobody sends any longer. None is under way for that long.
 const turnRest = 2 * time.Second
@@ -92,8 +92,8 @@ func (t *turning) due(now time.Time) map[string][]string {
 	return due
 }
 
-// told tells whether those nodes have done a link's current step whom the next one takes: those on the new path, and then
-// its ends.
+// told tells whether those nodes have done a link's current step whom the next one takes: those on the new path, and
+// then its ends.
 func (t *turning) told(n *network, link string, turn model.Turn) bool {
 	path := n.record.Assigned.AllPaths(link)[0]
 	last := len(path.Nodes) - 1
