@@ -82,8 +82,8 @@ func TestPathsWithoutRelays(t *testing.T) {
 	none("within a node", r, s)
 }
 
-// TestTurn goes from one path to the next, as nodes are told of it: first they take packets from both, then the ends send
-// by the new one.
+// TestTurn goes from one path to the next, as nodes are told of it: first they take packets from both, then the ends
+// send by the new one.
 func TestTurn(t *testing.T) {
 	r, s := relayedRecord("n1", "n2")
 	next := uint32(5)

@@ -86,8 +86,8 @@ type LinkStatus struct {
 	// LastTold is how old what is told here of the ports is, if one of their nodes says nothing now; otherwise zero.
 	LastTold Duration     `json:"lastTold,omitempty"`
 	Ports    []PortStatus `json:"ports,omitempty"` // those known, first end first
-	// Relays are the nodes between the first and the last of its path, in this order, as far as they have told; and those
-	// of paths that it leaves.
+	// Relays are the nodes between the first and the last of its path, in this order, as far as they have told; and
+	// those of paths that it leaves.
 	Relays []RelayStatus `json:"relays,omitempty"`
 }
 

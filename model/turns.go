@@ -12,8 +12,8 @@ type NumberedPath struct {
 }
 
 // Turn is a link that gets another path while packets flow. First the new path is made, with an identifier of its own,
-// and the ends take packets from both. Then the ends send by the new one. When nothing can be on the one before any more,
-// that goes, and with it the Turn.
+// and the ends take packets from both. Then the ends send by the new one. When nothing can be on the one before any
+// more, that goes, and with it the Turn.
 type Turn struct {
 	// Before are the paths whose packets are taken as well, the latest first. It is the one in use until the link is
 	// Turned.
@@ -24,8 +24,8 @@ type Turn struct {
 // MostBefore is how many paths a link is on at the same time at most, beside its new one.
 const MostBefore = 3
 
-// Turn has links that got another path between the same nodes as before be turned onto it. number gives identifiers that
-// nobody has.
+// Turn has links that got another path between the same nodes as before be turned onto it. number gives identifiers
+// that nobody has.
 func (a *Assigned) Turn(was *Assigned, s Substrate, number func() (uint32, error)) error {
 	nodes := s.simulated()
 	a.Turns = nil

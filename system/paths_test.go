@@ -156,8 +156,8 @@ func TestLinksTakeTheirPaths(t *testing.T) {
 	p.await("nothing to be relayed", func() bool { return !strings.Contains(filters(), "polyplane") }, filters)
 }
 
-// TestPathChangesLoseNothing gives a link more bandwidth than its path has, twice, so that it takes other paths, of which
-// the last leads over a node of the one before to another neighbour. Meanwhile a flow runs in each direction, and the
+// TestPathChangesLoseNothing gives a link more bandwidth than its path has, twice, so that it takes other paths, of
+// which the last leads over a node of the one before to another neighbour. Meanwhile a flow runs in each direction, and the
 // second time the manager and the agents of relays die: nothing is lost, and nothing comes twice.
 func TestPathChangesLoseNothing(t *testing.T) {
 	p := newPlatform(t)

@@ -48,8 +48,8 @@ func (a *Agent) relayed(ctx context.Context) []model.RelayStatus {
 		if !made { // it is not told as one that relays
 			continue
 		}
-		all = append(all, model.RelayStatus{Network: r.network, Link: r.Link, VNI: r.VNI, Packets: c.Packets, Bytes: c.Bytes,
-			Over: c.Over, Foreign: c.Foreign, Lost: c.Lost})
+		all = append(all, model.RelayStatus{Network: r.network, Link: r.Link, VNI: r.VNI, Packets: c.Packets,
+			Bytes: c.Bytes, Over: c.Over, Foreign: c.Foreign, Lost: c.Lost})
 	}
 	return all
 }

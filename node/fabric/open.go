@@ -44,7 +44,7 @@ type Fabric struct {
 	netlink  *linux.Rtnetlink
 	pipe     *pipeline.Pipeline
 	slots    map[model.PortID]uint32       // also those that an element has and the last State did not name (Place)
-	links    map[uint32]pipeline.Link      // as they were written last, by slot, to distinguish a change from an alteration
+	links    map[uint32]pipeline.Link      // as written last, by slot, to distinguish a change from an alteration
 	ended    map[uint32]pipeline.TunnelEnd // what comes by tunnels, as it was written last, by VNI
 	relayed  map[uint32]pipeline.Relay     // as they were written last, by VNI
 	past     map[uint32]uint64             // drops of queues that are gone, by slot

@@ -13,8 +13,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// turn has the relay lab's second link take another path, step by step: what leads there is made first, at the relay and
-// at both ends, then one end after the other sends there, and then the path before goes.
+// turn has the relay lab's second link take another path, step by step: what leads there is made first, at the relay
+// and at both ends, then one end after the other sends there, and then the path before goes.
 func (l *relayLab) turn(from, to uint32, over bool) {
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
 	ends := []struct {
@@ -48,8 +48,8 @@ func (l *relayLab) turn(from, to uint32, over bool) {
 	n3.apply()
 }
 
-// TestTurnsLoseNothing has a link leave its path and come back 20 times, under a flow in each direction: nothing is lost,
-// and nothing comes twice.
+// TestTurnsLoseNothing has a link leave its path and come back 20 times, under a flow in each direction: nothing is
+// lost, and nothing comes twice.
 func TestTurnsLoseNothing(t *testing.T) {
 	l := newRelayLab(t)
 	n1, n3 := l.nodes[0], l.nodes[2]

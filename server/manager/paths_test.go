@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,9 +30,9 @@ func (f *fixture) relay(t *testing.T, node string, relays bool) {
 	}
 }
 
-// TestPathsChangeStepByStep has a link get another path. Its ends send there once all nodes on it are ready, and a relay
-// that could not be made is none; the path before goes when both ends have left it, and not before a rest. A manager that
-// starts anew in between goes on.
+// TestPathsChangeStepByStep has a link get another path. Its ends send there once all nodes on it are ready, and a
+// relay that could not be made is none; the path before goes when both ends have left it, and not before a rest. A
+// manager that starts anew in between goes on.
 func TestPathsChangeStepByStep(t *testing.T) {
 	substrate := substrateOf(3) // n1 – n2 – n3
 	substrate.Links = append(substrate.Links, model.SubstrateLink{A: "n1", B: "n3", Bandwidth: 1e8})
@@ -57,7 +58,7 @@ func TestPathsChangeStepByStep(t *testing.T) {
 		t.Helper()
 		for _, node := range []string{"n1", "n3"} {
 			far := f.desired(t, node).Networks[0].Elements[0].Interfaces[0].Far
-			if far.VNI != vni || far.Via != via || len(far.Also) != len(also) || len(also) > 0 && far.Also[0] != also[0] {
+			if far.VNI != vni || far.Via != via || !slices.Equal(far.Also, also) {
 				t.Errorf("%s: %s is told %+v", what, node, far)
 			}
 		}

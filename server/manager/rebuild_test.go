@@ -65,7 +65,8 @@ func TestExamplesAreRebuilt(t *testing.T) {
 							}
 							as.Turns[l.Name] = model.Turn{Turned: true, Before: []model.NumberedPath{
 								{LinkPath: model.LinkPath{Nodes: []string{a, b}}, VNI: uint32(5000 + relayed)},
-								{LinkPath: model.LinkPath{Nodes: []string{a, "n2", "n4", b}}, VNI: uint32(6000 + relayed)}}}
+								{LinkPath: model.LinkPath{Nodes: []string{a, "n2", "n4", b}},
+									VNI: uint32(6000 + relayed)}}}
 						}
 					}
 				}
