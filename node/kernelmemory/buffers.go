@@ -32,9 +32,9 @@ var socketLists = []struct {
 }
 
 // packetLists are files of /proc/net that list what netfilter keeps for its listeners. They have the columns of the
-// listener's netlink port and of how many messages or packets wait, and how many bytes to count for each line that has
-// any, and for each of what waits. The listener of a log chooses how large the buffer is that its first packet
-// allocates: at most 128 KiB, for which the kernel takes 256. The size of a packet that waits for a verdict is not
+// listener's netlink port and of how many messages or packets wait, and how many bytes to count for each line, and for
+// each of what waits. The listener of a log chooses how large the buffer is that its first packet allocates: at most 128
+// KiB, for which the kernel takes 256. It counts before that packet, since one can be logged to all groups at once. The size of a packet that waits for a verdict is not
 // told; it is at most 64 KiB.
 var packetLists = []struct {
 	file            string
@@ -62,7 +62,7 @@ func kept() (of map[string]int64, err error) {
 			if len(fields) <= max(list.port, list.waits) {
 				continue
 			}
-			if n, err := strconv.ParseInt(fields[list.waits], 10, 64); err == nil && n > 0 {
+			if n, err := strconv.ParseInt(fields[list.waits], 10, 64); err == nil {
 				of[fields[list.port]] += list.perLine + n*list.perOne
 			}
 		}

@@ -282,7 +282,8 @@ const (
 		my $b = pack("CCn", 2, 0, $group) . attr(1, "\1") . attr(2, pack "NCx", 65000, 2) . attr(3, pack "N", 131072) . attr(4, pack "N", 4e6) . attr(5, pack "N", 4e9);
 		send $s, pack("LSSLL", 16 + length $b, 4 << 8 | 1, 5, $group, 0) . $b, 0, pack "SSLL", 16, 0, 0, 0 or die "send: $!";
 		recv $s, my $answer, 65536, 0; (unpack "LSSLLl", $answer)[5] == 0 or die "group $group: ", -(unpack "LSSLLl", $answer)[5] }
-	socket my $u, 2, 2, 0; send $u, "x" x 50, 64, sockaddr_in 9, inet_aton "10.1.1.1"; print "done\n"; sleep 60`
+	` + loggedPacket + ` print "done\n"; sleep 60`
+	loggedPacket = `socket my $u, 2, 2, 0; send $u, "x" x 50, 64, sockaddr_in 9, inet_aton "10.1.1.1";`
 )
 
 // judge has netfilter keep 3,000 packets for it until it decides about them, which it never does.
@@ -304,7 +305,8 @@ func TestBuffersAreBounded(t *testing.T) {
 	attack.Tell(t, "a process that keeps megabytes in buffers of netlink sockets, of netfilter's log, or in packets "+
 		"that wait for its verdict", "the process is ended, another stays")
 	for name, c := range map[string]struct{ prepare, program string }{"messages": {"true", hoarder},
-		"logs": {logRules, logger}, "verdicts": {queueRules, judge}} {
+		"logs": {logRules, logger}, "groups of the log before their first packet": {"true", strings.Replace(logger, loggedPacket, "", 1)},
+		"verdicts": {queueRules, judge}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "verdicts" {
 				if out, err := exec.Command("unshare", "-n", "sh", "-c", c.prepare).CombinedOutput(); err != nil &&

@@ -79,10 +79,10 @@ func (g *Guard) RefusedModules() (names []string, err error) {
 // allowedModules are what elements may have the kernel load, by the names that the kernel itself asks for (mostly
 // aliases of modules; those of traffic control have had others since Linux 6.8). It is what networks are built of; what
 // of it takes memory that is charged to nobody is counted (see node/kernelmemory). Not among them are: other protocols,
-// for which there is nothing in an element; formats of programs, line disciplines, file systems, ciphers; helpers of
-// connections and their NAT, which read what users send; ipset, the log's groups, accounting objects, which the other
-// program refuses; L2TP, whose sessions nothing bounds well; matches with tables that packets fill, of a length that is
-// chosen by who makes the rule (hashlimit, recent, connlimit); what acts on the machine (LED, IDLETIMER, br_netfilter).
+// for which there is nothing in an element; formats of programs, line disciplines, file systems, most ciphers; helpers
+// of connections and their NAT, which read what users send; ipset, the log's groups, accounting objects, which the
+// other program refuses; L2TP, whose sessions nothing bounds well; matches with tables that packets fill, of a length
+// that is chosen by who makes the rule (hashlimit, recent, connlimit); what acts on the machine (LED, br_netfilter).
 func allowedModules() (names []string) {
 	add := func(formats, words string) {
 		for format := range strings.FieldsSeq(formats) {
@@ -97,13 +97,15 @@ func allowedModules() (names []string) {
 	add("rtnl-link-*", `bond bridge dummy erspan geneve gre gretap ifb ip6erspan ip6gre ip6gretap ip6tnl ipip ipvlan
 		macvlan sit veth vlan vrf vxlan wireguard`)
 	add("rtnl-lwt-*", "MPLS") // others are part of the kernel
+	// what signs TCP's packets (MD5, RFC 5925) and those of segment routing
+	add("crypto-* crypto-*-all", "md5 hmac hmac(sha1) hmac(sha256) sha1 sha256 cmac cmac(aes) aes")
 	add("sch_* net-sch-*", `cake clsact codel drr fq fq_codel fq_pie hfsc htb ingress netem pfifo_fast pie prio red sfq
 		tbf`)
 	add("cls_* net-cls-*", "basic bpf flow flower fw matchall route u32")
 	add("act_* net-act-*", "bpf connmark csum gact mirred mpls nat pedit police skbedit tunnel_key vlan")
 
 	add("nfnetlink-subsys-*", "1 2 3 10 11 12") // connections, expected ones, queues, nftables, iptables in them, hooks
-	add("nf_conntrack-*", "2 10")
+	add("nf_conntrack-*", "2 7 10")
 	add("nft-chain-1-* nft-chain-2-* nft-chain-3-* nft-chain-5-* nft-chain-7-* nft-chain-10-*", "filter nat route")
 	add("nft-expr-* nft-expr-1-* nft-expr-2-* nft-expr-5-* nft-expr-7-* nft-expr-10-*",
 		`ct dup exthdr fib fwd hash limit log masq match meta nat notrack numgen objref queue quota redir reject rt

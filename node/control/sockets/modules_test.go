@@ -32,7 +32,7 @@ func TestAllowedModules(t *testing.T) {
 	}
 	for _, name := range []string{"rtnl-link-vxlan", "rtnl-link-vlan", "net-pf-16-proto-16-family-wireguard",
 		"net-pf-16-proto-12", "nfnetlink-subsys-10", "nft-chain-2-nat", "nft-expr-masq", "nft-expr-2-masq", "sch_htb",
-		"net-sch-htb", "cls_u32", "act_mirred", "iptable_nat", "ip6t_REJECT", "xt_conntrack", "net-pf-16-proto-4-type-2-6"} {
+		"net-sch-htb", "cls_u32", "act_mirred", "iptable_nat", "ip6t_REJECT", "xt_conntrack", "nf_log_syslog", "crypto-cmac(aes)", "crypto-md5-all", "net-pf-16-proto-4-type-2-6"} {
 		if !slices.Contains(all, name) {
 			t.Errorf("elements may not have the kernel load %s", name)
 		}
