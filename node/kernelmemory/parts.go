@@ -2,12 +2,15 @@ package kernelmemory
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,10 +62,11 @@ const (
 	counterBytes = 128
 	timesBytes   = 256
 
-	// smallSet is what a set that a rule refers to may keep. changedAtOnce is how many larger ones one look changes,
-	// since the kernel waits for all readers with each (Linux 6.7).
-	smallSet      = 4096
-	changedAtOnce = 64
+	// smallSet is what a set that a rule refers to may keep.
+	smallSet = 4096
+	// destroyedAtOnce is how many sets are destroyed before the time is looked at: the kernel may wait for all readers
+	// with each.
+	destroyedAtOnce = 8
 )
 
 // parts of netfilter, by the modules that have them. remove is the request that removes all that no rule uses.
@@ -138,10 +142,10 @@ func dumpPart(c *linux.Rtnetlink, i int, each func(attributes []byte) error) err
 }
 
 // flushParts removes all. What a rule refers to stays; such a set becomes an empty one.
-func flushParts(s *space) (emptied int, err error) {
+func flushParts(s *space, until time.Time) (emptied int, err error) {
 	err = s.ofParts(func(c *linux.Rtnetlink, i int) (err error) {
 		if parts[i].get == listSets {
-			emptied, err = destroySets(c)
+			emptied, err = destroySets(c, until)
 			return err
 		}
 		var b linux.Batch
@@ -157,12 +161,13 @@ type namedSet struct {
 	size                         int64
 }
 
-// destroySets destroys one set after another: if all shall be destroyed at once, one that a rule refers to keeps them
-// all. First they are emptied, since a set of sets refers to others.
-func destroySets(c *linux.Rtnetlink) (emptied int, err error) {
+// destroySets destroys all sets at once, or, since one that a rule refers to keeps them all then, one after another,
+// beginning with the largest, as far as time allows. First they are emptied: a set of sets refers to others.
+func destroySets(c *linux.Rtnetlink, until time.Time) (emptied int, err error) {
 	var b linux.Batch
 	askParts(&b, flushSets)
-	if err := errors.Join(c.Do(&b)...); err != nil {
+	askParts(&b, destroySet)
+	if err := errors.Join(c.Do(&b)...); !errors.Is(err, setInUse) {
 		return 0, err
 	}
 	var all []namedSet
@@ -186,21 +191,25 @@ func destroySets(c *linux.Rtnetlink) (emptied int, err error) {
 	if err != nil && !errors.Is(err, linux.ErrDumpInterrupted) || len(all) == 0 {
 		return 0, err
 	}
-	b.Reset()
-	for _, set := range all {
-		askParts(&b, destroySet)
-		b.Attr(setLabel, set.name)
-	}
+	slices.SortFunc(all, func(a, b namedSet) int { return cmp.Compare(b.size, a.size) })
 	var errs []error
-	for i, err := range c.Do(&b) {
-		switch {
-		case errors.Is(err, setInUse):
-			if all[i].size > smallSet && emptied < changedAtOnce {
-				errs = append(errs, all[i].renew(c))
+	for some := range slices.Chunk(all, destroyedAtOnce) {
+		if time.Now().After(until) {
+			break
+		}
+		b.Reset()
+		for _, set := range some {
+			askParts(&b, destroySet)
+			b.Attr(setLabel, set.name)
+		}
+		for i, err := range c.Do(&b) {
+			switch {
+			case errors.Is(err, setInUse) && some[i].size > smallSet:
+				errs = append(errs, some[i].renew(c))
 				emptied++
+			case err != nil && !errors.Is(err, setInUse) && !errors.Is(err, unix.ENOENT):
+				errs = append(errs, err)
 			}
-		case err != nil && !errors.Is(err, unix.ENOENT):
-			errs = append(errs, err)
 		}
 	}
 	return emptied, errors.Join(errs...)
