@@ -33,9 +33,9 @@ var socketLists = []struct {
 
 // packetLists are files of /proc/net that list what netfilter keeps for its listeners. They have the columns of the
 // listener's netlink port and of how many messages or packets wait, and how many bytes to count for each line, and for
-// each of what waits. The listener of a log chooses how large the buffer is that its first packet allocates: at most 128
-// KiB, for which the kernel takes 256. It counts before that packet, since one can be logged to all groups at once. The size of a packet that waits for a verdict is not
-// told; it is at most 64 KiB.
+// each of what waits. The listener of a log chooses how large the buffer is that its first packet allocates: at most
+// 128 KiB, for which the kernel takes 256. It counts before that packet comes, since one can be logged to all groups at
+// once. The size of a packet that waits for a verdict is not told; it is at most 64 KiB.
 var packetLists = []struct {
 	file            string
 	port, waits     int

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,26 +97,27 @@ func (p *packetSet) request(b *linux.Batch, kind uint16) {
 
 func readPacketSets(s *space, _ int, each visit) error {
 	sets, err := s.packetSets()
+	if err != nil || len(sets) == 0 {
+		return err
+	}
+	c, err := linux.DialNetlinkOf(s.fd, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	for i := range sets {
-		if err := s.elementsOf(&sets[i], each); err != nil {
+		if err := sets[i].read(c, each); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *space) elementsOf(set *packetSet, each visit) error {
-	c, err := linux.DialNetlinkOf(s.fd, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+// read reads the set's elements. After an error nothing more can be asked of the connection.
+func (p *packetSet) read(c *linux.Rtnetlink, each visit) error {
 	var b linux.Batch
-	set.request(&b, getElements)
-	err = c.Dump(&b, func(_ uint16, p []byte) error {
+	p.request(&b, getElements)
+	err := c.Dump(&b, func(_ uint16, p []byte) error {
 		for kind, list := range linux.Attrs(p[min(netfilterMsg, len(p)):]) {
 			if kind != elements {
 				continue
@@ -139,23 +141,30 @@ const emptiedAtOnce = 64
 
 // flushPacketSets empties these sets; they stay, and so do the rules that fill them. The kernel makes all changes of a
 // batch or none. So where one set cannot be emptied, each is emptied by itself, and of those that cannot the tables go.
-func flushPacketSets(s *space) error {
+func flushPacketSets(s *space, until time.Time) (int, error) {
 	sets, err := s.packetSets()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
+	removed := map[string]bool{} // tables, or who had them was ended
 	for some := range slices.Chunk(sets, emptiedAtOnce) {
+		if time.Now().After(until) {
+			break
+		}
 		if s.emptySets(some) == nil {
 			continue
 		}
 		for i := range some {
-			if err := s.emptySets(some[i : i+1]); err != nil && !errors.Is(err, unix.ENOENT) {
+			err := s.emptySets(some[i : i+1])
+			table := string(append([]byte{some[i].family}, some[i].table...))
+			if err != nil && !errors.Is(err, unix.ENOENT) && !removed[table] {
 				errs = append(errs, s.removeTable(&some[i], err))
+				removed[table] = true
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return 0, errors.Join(errs...)
 }
 
 func (s *space) emptySets(sets []packetSet) error {

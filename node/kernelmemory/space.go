@@ -103,7 +103,7 @@ var readers = []reader{
 	{table: Peers, passes: 1, read: readPeers, flush: whole(flushPeers), only: guarded},
 	{table: Sessions, passes: 1, read: readSessions, flush: whole(flushSessions)},
 	{table: Parts, passes: 1, read: readParts, flush: flushParts},
-	{table: PacketSets, passes: 1, read: readPacketSets, flush: whole(flushPacketSets)},
+	{table: PacketSets, passes: 1, read: readPacketSets, flush: flushPacketSets},
 }
 
 // whole is a flush after which nothing stays.
