@@ -37,6 +37,7 @@ type Lister interface {
 	Networks(ctx context.Context) ([]model.NetworkStatus, error)
 	NetworkNames(ctx context.Context) (model.NameList, error)
 	Nodes(ctx context.Context) ([]model.NodeStatus, error)
+	WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error)
 	Elements(ctx context.Context, network string) ([]model.ElementView, error)
 	Links(ctx context.Context, network string) ([]model.LinkStatus, error)
 	Dump(ctx context.Context, network string) (model.Dump, error)

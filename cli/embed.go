@@ -23,15 +23,26 @@ type replayResult struct {
 	MostSeconds   float64 `json:"mostSeconds"`
 }
 
+// settingFlags are the flags of what is generated.
+var settingFlags = []string{"topology", "rate", "requests", "seed", "process"}
+
 func (c *CLI) embedCommand() *cobra.Command {
 	var o output
 	var dataSet, physical, generate string
+	var whatIf bool
 	settings := virne.Settings{Topology: "waxman", Requests: 1000, Rate: 0.14}
 	cmd := &cobra.Command{
-		Use:     "embed --virne DIR",
-		Short:   "Compare how networks are placed with other methods",
-		GroupID: groupOther,
-		Long: `Replay a data set of Virne, a simulator that many methods of placing networks were compared with
+		Use:               "embed --what-if NODE down|+NODE...|--virne DIR",
+		Short:             "Tell where networks would go if nodes went or came; compare how they are placed",
+		GroupID:           groupOther,
+		ValidArgsFunction: c.completeWhatIf,
+		Long: `With --what-if, tell what would become of what runs if nodes went (NODE down) or came (+NODE): which
+elements would go where, which links would take which path, what would not fit and why, and what would be left.
+Nothing is changed. What a node that comes has stands behind its name: cpu=8 memory=16GiB bandwidth=10Gbit (of its
+links) location=rio, or like=NODE for what is not said; the name of a node that is there means one more like it.
+Networks that are concerned are placed again one after the other, by name; what they have elsewhere stays.
+
+With --virne, replay a data set of Virne, a simulator that many methods of placing networks were compared with
 (https://github.com/GeminiLight/virne): requests arrive, are placed with each of their nodes on a node of its own, and
 leave. Every placement is checked by an account of its own. No instance has to be up, and nothing is made.
 
@@ -40,14 +51,40 @@ DIR has what the simulator saves: v_nets/*.gml, events.yaml, and p_net.gml, unle
 
 Acceptance is the share of requests that found a place. Revenue is what the accepted ones asked for, cores and
 bandwidth; cost counts bandwidth for each link of its way. The time is that of the processor.`,
-		Example: "  polyplane embed --generate data --topology waxman --rate 0.14 --seed 7\n" +
+		Example: "  polyplane embed --what-if n2 down\n" +
+			"  polyplane embed --what-if n2 down n3 down -o json\n" +
+			"  polyplane embed --what-if +n9 cpu=16 memory=64GiB bandwidth=10Gbit\n" +
+			"  polyplane embed --generate data --topology waxman --rate 0.14 --seed 7\n" +
 			"  polyplane embed --virne data",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: args(0, -1, ""),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			kinds := 0
+			for _, is := range []bool{whatIf, dataSet != "", generate != ""} {
+				if is {
+					kinds++
+				}
+			}
+			for _, of := range settingFlags {
+				if generate == "" && cmd.Flags().Changed(of) {
+					return usageError(cmd, "--%s is of --generate", of)
+				}
+			}
 			switch {
-			case dataSet == "" && generate == "":
-				return usageError(cmd, "--virne DIR is needed, the data set that is replayed, or --generate DIR")
-			case dataSet != "" && generate != "":
+			case kinds == 0:
+				return usageError(cmd, "--what-if NODE down is needed, or --virne DIR, the data set that is "+
+					"replayed, or --generate DIR")
+			case whatIf && kinds > 1:
+				return usageError(cmd, "--what-if is about what runs, and has no data set (--virne, --generate)")
+			case kinds > 1:
 				return usageError(cmd, "--virne and --generate are two commands: one reads a directory, one makes it")
+			case physical != "" && dataSet == "":
+				return usageError(cmd, "--physical is of --virne")
+			case whatIf:
+				return c.whatIf(cmd, given, o)
+			case len(given) > 0:
+				return usageError(cmd, "unexpected argument %q", given[0])
+			case generate != "" && o.format != formatTable:
+				return usageError(cmd, "--generate makes a directory, and has no other output (-o)")
 			case generate != "":
 				return c.generateDataSet(settings, generate)
 			}
@@ -55,6 +92,7 @@ bandwidth; cost counts bandwidth for each link of its way. The time is that of t
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&whatIf, "what-if", false, "tell what would be: NODE down, or +NODE with what it has")
 	f.StringVar(&dataSet, "virne", "", "replay the data set in this `DIR`")
 	f.StringVar(&physical, "physical", "", "the `FILE` of the physical network, if it is not p_net.gml in DIR")
 	f.StringVar(&generate, "generate", "", "make this `DIR` with a data set")

@@ -67,6 +67,8 @@ type fake struct {
 	keptTrees map[string][]byte        // by ID
 	unpacked  map[model.ID][]byte
 	kept      []string
+	asked     model.WhatIf
+	wouldBe   model.WhatIfResult
 	full      string        // the element whose disk is full
 	who       *model.Whoami // who asks; alice when nil
 	me        string        // whose own networks are called by their titles
@@ -291,6 +293,11 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 		}
 	}
 	return result
+}
+
+func (f *fake) WhatIf(_ context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
+	f.asked = ask
+	return f.wouldBe, f.refusals["what-if"]
 }
 
 func (f *fake) Act(_ context.Context, id model.ID, a model.Action) (result model.ActionResult, err error) {

@@ -44,6 +44,8 @@ type Running struct {
 	Networks  []model.ResolvedRecord
 	// Shut are the nodes that take nothing new, and why.
 	Shut map[string]string
+	// Taken is what others have, which do not move.
+	Taken Usage
 }
 
 // Limit bounds a plan. Zeros are DefaultMoves and DefaultSteps.
@@ -102,6 +104,7 @@ func newFleet(r Running) *fleet {
 		all += f.problem.Elements[i].Load
 	}
 	for n := range r.Substrate.Nodes {
+		all += f.problem.Nodes[n].Load
 		cpu += int64(r.Substrate.Nodes[n].CPU)
 	}
 	for n := range r.Substrate.Nodes {
@@ -115,8 +118,12 @@ func (f *fleet) ground(g *graph) map[[2]int32]int32 {
 	regions := regionsOf(f.Substrate.Nodes)
 	for n := range f.Substrate.Nodes {
 		node := &f.Substrate.Nodes[n]
-		f.problem.Nodes = append(f.problem.Nodes, search.Node{CPU: int64(node.CPU), Memory: int64(node.Memory),
-			Region: regions[n]})
+		taken := f.Taken.Nodes[node.Name]
+		f.problem.Nodes = append(f.problem.Nodes, search.Node{CPU: int64(minus(node.CPU, taken.CPU)),
+			Memory: int64(minus(node.Memory, taken.Memory)), Load: int64(taken.Weight), Region: regions[n]})
+	}
+	for d, bw := range f.Taken.Links {
+		g.take(d.From, d.To, bw)
 	}
 	var numbers map[[2]int32]int32
 	f.problem.Wires, numbers = g.wires()

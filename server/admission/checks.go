@@ -135,11 +135,7 @@ func sliceProblem(field, format string, args ...any) error {
 
 // checkTables tells on which nodes a strict slice cannot have the forwarding tables that it states.
 func (s *Situation) checkTables(net *model.Network, placed map[string]string) []error {
-	nodes := make([]string, len(s.Substrate.Nodes))
-	for i := range nodes {
-		nodes[i] = s.Substrate.Nodes[i].Name
-	}
-	return model.CheckReservedTables(net, placed, model.ReservedTables(s.Others), nodes)
+	return model.CheckReservedTables(net, placed, model.ReservedTables(s.Others), nodeNames(s.Substrate))
 }
 
 // checkSlice tells which of a slice's amounts is more than all nodes have together: no network could ever fill it.

@@ -27,6 +27,7 @@ var whoMayUse = map[string]string{
 	"ping": "users", "whoami": "users", "substrate": "users", "substrate-links": "users", "nodes": "users",
 	"networks": "users", "elements": "users", "links": "users", "dump": "users", "events": "users", "quotas": "users",
 	"policies": "users", "images": "users", "kept-tree": "users", "trash": "users", "names": "users",
+	"what-if": "users",
 
 	"network": "root admin viewer owner", "logs": "root admin viewer owner", "running": "root admin viewer owner",
 	"fib": "root admin viewer owner", "trace": "root admin viewer owner", "tree": "root admin viewer owner",

@@ -193,6 +193,7 @@ PUT /v1/networks/{network}                                 root admin owner
 PUT /v1/networks                                           root admin owner
 POST /v1/networks/{network}/forget                          root admin
 POST /v1/recover                                           root admin
+POST /v1/what-if                                           root admin owner viewer
 GET /v1/backup                                             root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
 PATCH /v1/networks/{network}/policy                        root admin

@@ -36,6 +36,28 @@ func (s *Server) dump(ctx context.Context, network string, parts Parts) (model.D
 	return d, err
 }
 
+// whatIf is Views.WhatIf as the caller sees it: of others' networks an owner learns how many there are.
+func (s *Server) whatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
+	r, err := s.views.WhatIf(ctx, ask)
+	c := callerOf(ctx)
+	if err != nil || !c.owner() {
+		return r, err
+	}
+	owned := s.gate.Owned(c.Name)
+	r.Networks = slices.DeleteFunc(r.Networks, func(w model.WouldBe) bool {
+		_, own := owned[w.Network]
+		if !own {
+			r.Others.Add(&w)
+		}
+		return !own
+	})
+	r.Moves = slices.DeleteFunc(r.Moves, func(w model.WouldBe) bool {
+		_, own := owned[w.Network]
+		return !own
+	})
+	return r, nil
+}
+
 // narrowNodes leaves out the networks that nodes hold and the store does not know: nobody knows whose they are.
 func narrowNodes(d *model.Dump) {
 	for i := range d.Nodes {

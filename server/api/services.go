@@ -64,6 +64,8 @@ type Views interface {
 	// Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of
 	// all.
 	Dump(network string, parts Parts) (model.Dump, error)
+	// WhatIf tells what would become of all networks if nodes went and others came; it changes nothing.
+	WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error)
 	// Changed returns a channel that is closed when something that Dump tells has changed.
 	Changed() <-chan struct{}
 	// Events returns what is kept of the events after since, at most a few thousand, and a channel that is closed when

@@ -93,6 +93,10 @@ func (s *Server) told(ctx context.Context, v any) any {
 			t.ID, t.Element.Network = n.Of(t.ID, t.Element.Network), n.Call(t.Element.Network)
 		}
 		return v
+	case model.WhatIfResult:
+		tellWouldBe(n, v.Networks)
+		tellWouldBe(n, v.Moves)
+		return v
 	case model.RecoverResult:
 		tellRecovered(n, &v)
 		return v
@@ -107,6 +111,17 @@ func (s *Server) told(ctx context.Context, v any) any {
 		return v
 	}
 	return v
+}
+
+// tellWouldBe changes what was made for this answer alone.
+func tellWouldBe(n *model.Names, all []model.WouldBe) {
+	for i := range all {
+		w := &all[i]
+		w.Network = n.Call(w.Network)
+		for k := range w.Refused {
+			w.Refused[k] = n.Told(w.Refused[k])
+		}
+	}
 }
 
 func tellAll(n *model.Names, keys []string) []string {

@@ -50,6 +50,8 @@ type applyAllInput struct {
 	Body []model.Document
 }
 
+type whatIfInput struct{ Body model.WhatIf }
+
 type actInput struct {
 	ElementPath
 	Body model.ActionRequest
@@ -81,6 +83,9 @@ func (s *Server) userRoutes(api huma.API) {
 			d, err := s.views.Dump("", Parts{Nodes: true})
 			return list(d.Substrate), err
 		})
+	reply(api, operation("what-if", http.MethodPost, "/what-if",
+		"What would become of what runs if nodes went and others came; nothing is changed", "nodes"),
+		func(ctx context.Context, in *whatIfInput) (model.WhatIfResult, error) { return s.whatIf(ctx, in.Body) })
 	reply(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
 		func(ctx context.Context, _ *struct{}) ([]model.NodeStatus, error) {
 			d, err := s.dump(ctx, "", Parts{Nodes: true})

@@ -35,6 +35,7 @@ type Manager struct {
 	restraints restraints
 	faults     schedule
 	images     *shelf
+	wondering  turns // of those who ask what would be
 }
 
 // known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and

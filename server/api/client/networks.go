@@ -148,6 +148,11 @@ func (c *Client) Substrate(ctx context.Context) (model.Substrate, error) {
 	return ask[model.Substrate](ctx, c, http.MethodGet, path("substrate"), nil, nil)
 }
 
+// WhatIf tells what would become of what runs if nodes went and others came. Nothing is changed.
+func (c *Client) WhatIf(ctx context.Context, what model.WhatIf) (model.WhatIfResult, error) {
+	return ask[model.WhatIfResult](ctx, c, http.MethodPost, path("what-if"), nil, what)
+}
+
 // Nodes lists the nodes by name.
 func (c *Client) Nodes(ctx context.Context) ([]model.NodeStatus, error) {
 	return ask[[]model.NodeStatus](ctx, c, http.MethodGet, path("nodes"), nil, nil)

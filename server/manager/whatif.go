@@ -1,0 +1,42 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// WhatIf tells what would become of everything that runs if nodes went and others came. One is worked out at a time,
+// beside everything else: what it looks at nobody changes in place.
+func (m *Manager) WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
+	if err := m.wondering.LockFor(ctx, api.User(ctx)); err != nil {
+		return model.WhatIfResult{}, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w", err))
+	}
+	defer m.wondering.Unlock()
+	s, networks := m.present()
+	result, err := s.WhatIf(ctx, networks, ask)
+	return result, problemOf(err)
+}
+
+// present are the networks that are known whole, in what is around them. Nodes that are not ready take nothing.
+func (m *Manager) present() (admission.Situation, []admission.Network) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s := admission.Situation{Substrate: m.substrate, Offers: m.nodes.offered(),
+		Refusing: m.nodes.refusing(false, m.command)}
+	for name, n := range m.nodes {
+		if !n.ready() && s.Refusing[name] == "" {
+			s.Refusing[name] = ", which is not ready"
+		}
+	}
+	var networks []admission.Network
+	for _, n := range m.networks {
+		if n.damaged == nil {
+			networks = append(networks, *n.admitted())
+		}
+	}
+	return s, networks
+}
