@@ -121,7 +121,7 @@ func (c *CLI) planCommand() *cobra.Command {
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
 	cmd.Flags().BoolVar(&places, "places", false,
-		"show where elements and links would be, too, and what the nodes would have left")
+		"show where elements and links would be, too, and what nodes and substrate links would have left")
 	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false, "plan as apply --overwrite would do")
 	return cmd
 }

@@ -103,6 +103,8 @@ const LinkProbePort = 49878
 // SubstrateLinkStatus is one link of the substrate at a glance, with what its ends have measured of it.
 type SubstrateLinkStatus struct {
 	SubstrateLink
+	// Reserved is what virtual links have of it in each direction.
+	Reserved Bandwidth `json:"reserved,omitempty"`
 	// Forth is what A measured towards B, Back the other way; nil while nothing is known.
 	Forth *LinkMeasure `json:"forth,omitempty"`
 	Back  *LinkMeasure `json:"back,omitempty"`

@@ -560,6 +560,14 @@ class LinkPeer(TypedDict, total=False):
     mac: Required[str]
 
 
+class LinkRoom(TypedDict, total=False):
+    a: Required[str]
+    b: Required[str]
+    bandwidth: Required[int]
+    left: Required[int]
+    now: Required[int]
+
+
 class LinkStatus(TypedDict, total=False):
     lastTold: int
     link: Required["Link"]
@@ -634,6 +642,16 @@ class NetworkStatus(TypedDict, total=False):
     unknown: int
 
 
+class NodeRoom(TypedDict, total=False):
+    cpu: Required[int]
+    cpuLeft: Required[int]
+    cpuNow: Required[int]
+    memory: Required[int]
+    memoryLeft: Required[int]
+    memoryNow: Required[int]
+    name: Required[str]
+
+
 class NodeStatus(TypedDict, total=False):
     address: str
     condition: Required[str]
@@ -666,6 +684,15 @@ class NumberedPath(TypedDict, total=False):
     bandwidth: int
     nodes: Required[list[str] | None]
     vni: Required[int]
+
+
+class NodeToCome(TypedDict, total=False):
+    bandwidth: int
+    cpu: int
+    like: str
+    location: str
+    memory: int
+    name: Required[str]
 
 
 class OSPF(TypedDict, total=False):
@@ -994,6 +1021,7 @@ class SubstrateLinkStatus(TypedDict, total=False):
     bandwidth: int
     delay: int
     forth: "LinkMeasure"
+    reserved: int
 
 
 class SubstrateNode(TypedDict, total=False):
@@ -1160,7 +1188,58 @@ class VirtualRouter(TypedDict, total=False):
     priority: Required[int]
 
 
+class WhatIf(TypedDict, total=False):
+    add: list["NodeToCome"]
+    down: list[str]
+
+
+class WhatIfResult(TypedDict, total=False):
+    added: list["SubstrateNode"]
+    links: list["LinkRoom"]
+    moves: list["WouldBe"]
+    networks: list["WouldBe"]
+    nodes: Required[list["NodeRoom"] | None]
+    others: "WouldBeOthers"
+
+
 class Whoami(TypedDict, total=False):
     instance: Required[str]
     role: Required[str]
     user: str
+
+
+class WouldBe(TypedDict, total=False):
+    elements: list["WouldMove"]
+    links: list["WouldRoute"]
+    lost: list["WouldLose"]
+    network: Required[str]
+    refused: list[str]
+
+
+class WouldBeOthers(TypedDict, total=False):
+    elements: int
+    links: int
+    lost: int
+    networks: int
+    refused: int
+
+
+class WouldLose(TypedDict, total=False):
+    element: Required[str]
+    why: Required[str]
+
+
+WouldMove = TypedDict(
+    "WouldMove",
+    {
+        "element": Required[str],
+        "from": str,
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
+class WouldRoute(TypedDict, total=False):
+    link: Required[str]
+    nodes: list[str]

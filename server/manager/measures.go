@@ -48,8 +48,21 @@ func (k *known) linkEvent(node string, was, is *model.LinkMeasure) {
 // substrateLinks are the substrate's links, with what is known of them. If the agent that measured one is away, nothing
 // is known of that link.
 func (k *known) substrateLinks() []model.SubstrateLinkStatus {
+	reserved := map[[2]string]model.Bandwidth{}
+	for _, n := range k.networks {
+		for _, paths := range n.record.Assigned.Placement.Links {
+			for _, p := range paths {
+				for i := 1; i < len(p.Nodes); i++ {
+					reserved[hop(p.Nodes[i-1], p.Nodes[i])] += p.Bandwidth
+				}
+			}
+		}
+	}
 	return each.Of(k.substrate.Links, func(l model.SubstrateLink) model.SubstrateLinkStatus {
-		return model.SubstrateLinkStatus{SubstrateLink: l, Forth: k.nodes.measured(l.A, l.B),
-			Back: k.nodes.measured(l.B, l.A)}
+		return model.SubstrateLinkStatus{SubstrateLink: l, Reserved: reserved[hop(l.A, l.B)],
+			Forth: k.nodes.measured(l.A, l.B), Back: k.nodes.measured(l.B, l.A)}
 	})
 }
+
+// hop is two neighbours on a path, whichever comes first.
+func hop(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
