@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,10 +14,11 @@ import (
 // mostWorthIt is how many moves are told that nodes which come would be worth.
 const mostWorthIt = 20
 
-// WhatIf tells what would become of the networks if nodes went and others came. Networks that a node's going concerns are
-// placed again in the order of their names, as they would be if they were applied again: what is elsewhere stays there.
+// WhatIf tells what would become of the networks if nodes went and others came. Networks that a node's going concerns
+// are placed again in the order of their names, as they would be if they were applied again: what is elsewhere stays.
 // The Situation's Others are what counts beside the networks, and its Refusing are nodes that take nothing.
-func (s Situation) WhatIf(ctx context.Context, networks []Network, ask model.WhatIf) (model.WhatIfResult, error) {
+// gone tells why whoever asked does not wait for it any longer.
+func (s Situation) WhatIf(networks []Network, ask model.WhatIf, gone func() error) (model.WhatIfResult, error) {
 	var result model.WhatIfResult
 	before := s.Substrate
 	sub, added, err := s.afterwards(ask)
@@ -45,7 +45,7 @@ func (s Situation) WhatIf(ctx context.Context, networks []Network, ask model.Wha
 		}
 	}
 	for _, i := range concerned {
-		if err := ctx.Err(); err != nil {
+		if err := gone(); err != nil {
 			return result, err
 		}
 		would, record := s.again(&networks[i], all, first+i, ask.Down)

@@ -48,11 +48,11 @@ func ring(t *testing.T, count int, documents ...model.Network) (Situation, []Net
 func whatIf(t *testing.T, s Situation, networks []Network, ask model.WhatIf) model.WhatIfResult {
 	t.Helper()
 	before := fmt.Sprintf("%+v", networks)
-	r, err := s.WhatIf(t.Context(), networks, ask)
+	r, err := s.WhatIf(networks, ask, t.Context().Err)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := s.WhatIf(t.Context(), networks, ask); !reflect.DeepEqual(r, again) {
+	if again, _ := s.WhatIf(networks, ask, t.Context().Err); !reflect.DeepEqual(r, again) {
 		t.Fatalf("two answers: %+v\n%+v", r, again)
 	}
 	if fmt.Sprintf("%+v", networks) != before {
@@ -144,7 +144,7 @@ func TestWhatIfRefuses(t *testing.T) {
 		"cannot be called":                {Add: []model.NodeToCome{{Name: "x y", Like: "n1"}}},
 		"node x would come twice":         {Add: []model.NodeToCome{{Name: "x", Like: "n1"}, {Name: "x", Like: "n1"}}},
 	} {
-		_, err := s.WhatIf(t.Context(), networks, ask)
+		_, err := s.WhatIf(networks, ask, t.Context().Err)
 		var refusal *Refusal
 		if !errors.As(err, &refusal) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v is refused with %v, want %q", ask, err, want)

@@ -13,11 +13,12 @@ import (
 // beside everything else: what it looks at nobody changes in place.
 func (m *Manager) WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
 	if err := m.wondering.LockFor(ctx, api.User(ctx)); err != nil {
-		return model.WhatIfResult{}, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w", err))
+		return model.WhatIfResult{}, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w",
+			err))
 	}
 	defer m.wondering.Unlock()
 	s, networks := m.present()
-	result, err := s.WhatIf(ctx, networks, ask)
+	result, err := s.WhatIf(networks, ask, ctx.Err)
 	return result, problemOf(err)
 }
 
