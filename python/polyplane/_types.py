@@ -680,12 +680,6 @@ class NodeStatus(TypedDict, total=False):
     underlay: dict[str, "HookUse"]
 
 
-class NumberedPath(TypedDict, total=False):
-    bandwidth: int
-    nodes: Required[list[str] | None]
-    vni: Required[int]
-
-
 class NodeToCome(TypedDict, total=False):
     bandwidth: int
     cpu: int
@@ -693,6 +687,12 @@ class NodeToCome(TypedDict, total=False):
     location: str
     memory: int
     name: Required[str]
+
+
+class NumberedPath(TypedDict, total=False):
+    bandwidth: int
+    nodes: Required[list[str] | None]
+    vni: Required[int]
 
 
 class OSPF(TypedDict, total=False):
