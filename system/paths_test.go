@@ -233,3 +233,66 @@ expect:
 		t.Errorf("at the end: %+v, at first: %+v", last, first)
 	}
 }
+
+// TestCutLinksAreLeft has a link of the substrate drop everything while its devices stay up: the link of a network that
+// is on it takes another path, and carries packets again.
+func TestCutLinksAreLeft(t *testing.T) {
+	p := newPlatform(t)
+	substrate := filepath.Join(t.TempDir(), "substrate.yaml")
+	if err := os.WriteFile(substrate, []byte(twoWays), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("up", "--substrate", substrate, "-d")
+	p.run("apply", "-f", file(t, `network: lab
+hosts:
+  a: {node: n1}
+  b: {node: n2}
+links:
+  - a -- b: {bandwidth: 80Mbit, prefixes: [10.0.1.0/24]}
+expect:
+  - a reaches b
+`))
+	p.run("check", "lab", "--wait", "3m")
+	path := func() string {
+		var links []model.LinkStatus
+		if err := json.Unmarshal([]byte(p.run("get", "links", "lab", "-o", "json")), &links); err != nil {
+			t.Fatal(err)
+		}
+		if links[0].Turn != nil {
+			return "on its way"
+		}
+		return strings.Join(links[0].Paths[0].Nodes, "→")
+	}
+	if is := path(); is != "n1→n2" {
+		t.Fatalf("it begins on %s", is)
+	}
+	p.await("the links of the substrate to be measured", func() bool {
+		var links []model.SubstrateLinkStatus
+		if err := json.Unmarshal([]byte(p.run("get", "substrate", "-o", "json")), &links); err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(links, func(l model.SubstrateLinkStatus) bool {
+			return l.Forth == nil || l.Back == nil || !l.Forth.Up || !l.Back.Up
+		})
+	}, func() string { return p.run("get", "substrate") })
+	f := p.flowBetween(p.namespace("lab", "a"), p.namespace("lab", "b"), addressOf(p, "lab", "b", false), 0, 1)
+	f.reached(500)
+	for node, device := range map[string]string{"n1": "to-n2", "n2": "to-n1"} {
+		in(t, p.dirs.Node(node).NodeNamespace(), "nft", "add table inet cut; add chain inet cut in "+
+			"{ type filter hook input priority 0; policy accept; }; add rule inet cut in iifname "+device+" drop")
+	}
+	cut := f.latest.Load()
+	p.await("another path", func() bool { return path() == "n1→n3→n2" },
+		func() string { return p.run("describe", "lab/a--b") })
+	f.reached(cut + 5000)
+	sent, lost, twice := f.stop()
+	t.Logf("of %d packets, one a millisecond, %d were lost in the cut", sent, lost)
+	if twice > 0 {
+		t.Errorf("%d came twice", twice)
+	}
+	p.run("check", "lab", "--wait", "3m")
+	if out := p.run("get", "events"); !strings.Contains(out, "SubstrateLinkDown") ||
+		!strings.Contains(out, "PathChanged") {
+		t.Errorf("told:\n%s", out)
+	}
+}

@@ -319,6 +319,7 @@ func (m *Manager) Loop(ctx context.Context) {
 	schedules.Go(func() { m.faults.run(ctx) })
 	defer schedules.Wait()
 	tick := time.Tick(loopEvery)
+	cut := cuts{Manager: m}
 	paths := turning{m.known, m.commit, map[linkID]time.Time{}}
 	for {
 		select {
@@ -331,6 +332,7 @@ func (m *Manager) Loop(ctx context.Context) {
 		m.decide(ctx)
 		m.removeProvisional(ctx, time.Now())
 		m.finishDeletions(ctx)
+		cut.step(ctx)
 		paths.step(ctx, time.Now())
 	}
 }

@@ -20,6 +20,9 @@ func (m *Manager) Measure(measures model.Measures) error {
 	n.measures = &measures
 	for i := range measures.Links {
 		is := &measures.Links[i]
+		if before := was.Link(is.To); before != nil && before.Up != is.Up {
+			m.poke()
+		}
 		m.linkEvent(n.Name, was.Link(is.To), is)
 	}
 	m.touch()
