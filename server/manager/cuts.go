@@ -16,8 +16,8 @@ import (
 
 // When a link of the substrate is cut, the links of networks that are on it get other paths, where there are some. It
 // counts as cut when both nodes at its ends tell that the other one no longer answers, and both tell all else: a node
-// whose agent is away does not answer either, while its packets go on. Whoever has got another path stays there when the
-// cut is mended.
+// whose agent is away does not answer either, while its packets go on. Whoever has got another path stays there when
+// the cut is mended.
 
 // cuts is what is done about cut links of the substrate.
 type cuts struct {
@@ -161,8 +161,8 @@ func (c *cuts) leave(ctx context.Context, name string, links, cut []string) erro
 	for _, l := range stuck {
 		c.stuck[linkID{name, l}] = true
 		path := n.record.Assigned.Placement.Links[l][0].Nodes
-		c.networkEvent(model.Warning, name+"/"+l, "PathCut", fmt.Sprintf("its path %s leads over %s, which is cut, and "+
-			"no other way has room for it", strings.Join(path, "→"), over(path, cut)), "")
+		c.networkEvent(model.Warning, name+"/"+l, "PathCut", fmt.Sprintf("its path %s leads over %s, which is cut, "+
+			"and no other way has room for it", strings.Join(path, "→"), over(path, cut)), "")
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// TestLinksLeaveWhatIsCut has links of the substrate no longer answer. A link of a network leaves it when both ends tell
-// so, and not while an agent is merely away; it stays, and that is told, where there is no other way.
+// TestLinksLeaveWhatIsCut has links of the substrate no longer answer. A link of a network leaves it when both ends
+// tell so, and not while an agent is merely away; it stays, and that is told, where there is no other way.
 func TestLinksLeaveWhatIsCut(t *testing.T) {
 	substrate := substrateOf(3) // n1 – n2 – n3
 	substrate.Links = append(substrate.Links, model.SubstrateLink{A: "n1", B: "n3", Bandwidth: 1e8})
