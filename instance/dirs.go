@@ -5,6 +5,9 @@ package instance
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +41,20 @@ type Dirs struct {
 // NewDirs returns the directories of the named instance.
 func NewDirs(name string) Dirs {
 	return Dirs{Name: name, Run: filepath.Join("/run/polyplane", name), Data: filepath.Join("/var/lib/polyplane", name)}
+}
+
+// Real has the data directory without symbolic links, if it is there: what is mounted below is known by that path only,
+// and nothing runs in a root directory behind a link.
+func (d Dirs) Real() (Dirs, error) {
+	at, err := filepath.EvalSymlinks(d.Data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err != nil {
+		return d, fmt.Errorf("find the data of polyplane '%s': %w", d.Name, err)
+	}
+	d.Data = at
+	return d, nil
 }
 
 // Lock is the file that is locked by the process that keeps the instance running. It is beside Run, since `down`

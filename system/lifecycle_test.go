@@ -39,6 +39,54 @@ func (p *platform) described() string {
 	return all.String()
 }
 
+// TestDataBehindALink: the data directory may be a link to a larger disk. Elements run there, come back, and leave
+// nothing when all is purged.
+func TestDataBehindALink(t *testing.T) {
+	p := newPlatform(t)
+	large := p.dirs.Data + "-large"
+	if err := os.Mkdir(large, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(large, p.dirs.Data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(large) }) // it is gone
+	p.run("up", "--nodes", "1", "-d")
+	p.run("apply", "-f", file(t, "network: lab\nhosts: {h1: {run: sleep infinity}, h2: {}}\nlinks: [h1 -- h2]\n"))
+	p.run("exec", "lab/h1", "--", "sh", "-c", "echo kept > /root/notes")
+	p.run("down")
+	if left := mountsAt(t, large); left != "" {
+		t.Errorf("after down, mounted are %s", left)
+	}
+	p.run("up", "-d")
+	p.await("the network to run", func() bool { return p.phase("lab") == model.PhaseRunning },
+		func() string { return p.run("get", "networks") })
+	if notes := p.run("exec", "lab/h1", "--", "cat", "/root/notes"); strings.TrimSpace(notes) != "kept" {
+		t.Errorf("the file holds %q", notes)
+	}
+	p.run("down", "--purge")
+	for _, at := range []string{p.dirs.Data, large} {
+		if _, err := os.Lstat(at); err == nil {
+			t.Errorf("%s is left", at)
+		}
+	}
+}
+
+// mountsAt are the mounts whose lines name a path.
+func mountsAt(t *testing.T, path string) (all string) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, path) {
+			all += line
+		}
+	}
+	return all
+}
+
 // TestNetworksComeBack takes the platform down in every way there is, and up again.
 func TestNetworksComeBack(t *testing.T) {
 	p, other := up(t, 2), up(t, 1)

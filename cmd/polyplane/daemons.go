@@ -183,7 +183,10 @@ func agentCommand(app *cli.CLI) *cobra.Command {
 		Use: "agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			daemonLog()
-			dirs := instance.NewDirs(app.Instance)
+			dirs, err := instance.NewDirs(app.Instance).Real()
+			if err != nil {
+				return err
+			}
 			underlay, err := addressFlag("address", address)
 			if err != nil {
 				return err

@@ -45,13 +45,12 @@ type data struct {
 
 // dataOf finds out what there is; there need not be anything.
 func dataOf(d instance.Dirs) (*data, error) {
-	is := &data{path: d.Data, at: d.Data}
-	at, err := filepath.EvalSymlinks(d.Data)
-	if err == nil {
-		is.at = at
-		err = is.read()
+	real, err := d.Real()
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	is := &data{path: d.Data, at: real.Data}
+	if err := is.read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look into the data of polyplane '%s': %w", d.Name, err)
 	}
 	return is, nil
