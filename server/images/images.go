@@ -393,8 +393,9 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	}
 	if errors.Is(err, linux.ErrNoRoom) {
 		room, _ := linux.RoomAt(s.dir)
-		return model.Image{}, fmt.Errorf("the manager's disk is too full: of %s %s must stay free; make room there",
-			s.dir, model.Bytes(room.Spare()).Rounded())
+		return model.Image{}, fmt.Errorf("the manager's disk is too full for %s: %s are free in %s, of which %s must "+
+			"stay so; make room there", model.Bytes(max(size, n)).Rounded(), model.Bytes(room.Free).Rounded(), s.dir,
+			model.Bytes(room.Spare()).Rounded())
 	}
 	if err != nil {
 		return model.Image{}, err

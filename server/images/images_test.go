@@ -270,7 +270,7 @@ func TestRefusedByItsSize(t *testing.T) {
 		t.Errorf("above the quota: %v", err)
 	}
 	if _, err := s.Add(t.Context(), "ann", two, "two", 0, &unread{t, 61 << 20}); err == nil ||
-		!strings.Contains(err.Error(), "20MiB must stay free") {
+		!strings.Contains(err.Error(), "too full for 61MiB: ") || !strings.Contains(err.Error(), ", of which 20MiB must stay so; make room there") {
 		t.Errorf("more than the disk has room for: %v", err)
 	}
 	if _, err := s.Add(t.Context(), "ann", one, "again", quota, bytes.NewReader(first)); err != nil {
