@@ -176,6 +176,7 @@ type Agent struct {
 	noUplink  string                                // why internet edges lead nowhere, as it was last told
 	hooks     map[model.ID]map[string]model.HookUse // in use, by interface
 	underlay  map[string]model.HookUse
+	laid      laid
 	retry     time.Duration
 	starting  bool // the last pass left nothing to be done but to wait for elements that are starting
 	saved     *instance.Desired

@@ -247,7 +247,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		}
 	}
 	state.Relays = a.relays()
-	report := a.Drivers.Fabric.Apply(ctx, state)
+	report := a.laid.apply(ctx, a.Drivers.Fabric, state)
 	for port, err := range report.Failed {
 		o := outcomes[port.ID]
 		if o != nil && o.err == nil && err != nil {
