@@ -8,9 +8,9 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// laid is the fabric as it was made last. While elements only become ready, it stays as it is, and a look at all devices
-// of the node would take from them the processor's time that they start with. What others do to devices is told by events,
-// and whole passes look at the rest.
+// laid is the fabric as it was made last. While elements only become ready, it stays as it is, and a look at all
+// devices of the node would take from them the processor's time that they start with. What others do to devices is told
+// by events, and whole passes look at the rest.
 type laid struct {
 	state  fabric.State
 	report fabric.Report
