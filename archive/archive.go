@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -116,9 +117,7 @@ func TreeOf(element string, tree io.ReaderAt, size int64) (Content, error) {
 // Write writes an archive.
 func Write(w io.Writer, manifest Manifest, contents []Content) error {
 	manifest.Format, manifest.Parts = Format, nil
-	for _, c := range contents {
-		manifest.Parts = append(manifest.Parts, c.Part)
-	}
+	manifest.Parts = append(manifest.Parts, each.Of(contents, func(c Content) Part { return c.Part })...)
 	text, err := json.MarshalIndent(&manifest, "", "  ")
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
 	"github.com/polyplane/polyplane/measure/turns"
@@ -159,9 +160,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 			return err
 		}
 	}
-	for _, j := range l.jobs {
-		jobs = append(jobs, l.job(&j))
-	}
+	jobs = append(jobs, each.Of(l.jobs, func(j control.Job) forward.Job { return l.job(&j) })...)
 	if err := l.take(model.ForwardXDP, jobs); err != nil {
 		return err
 	}

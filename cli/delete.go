@@ -168,9 +168,7 @@ func countNetworks(n int, one, many string) string {
 // onlyExisting refuses names that do not exist, before anything is removed; with missingOK it leaves them out.
 func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool) ([]string, error) {
 	var existing, out []string
-	for _, n := range networks {
-		existing = append(existing, n.Name)
-	}
+	existing = append(existing, each.Of(networks, func(n model.NetworkStatus) string { return n.Name })...)
 	seen := map[string]bool{}
 	for _, name := range names {
 		found := false

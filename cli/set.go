@@ -241,9 +241,7 @@ func objects(ctx context.Context, cl Client, network string) ([]string, error) {
 		return nil, err
 	}
 	names := each.Of(elements, func(e model.ElementView) string { return e.ID.Element })
-	for _, l := range links {
-		names = append(names, l.Link.Name)
-	}
+	names = append(names, each.Of(links, func(l model.LinkStatus) string { return l.Link.Name })...)
 	return names, nil
 }
 

@@ -175,12 +175,8 @@ func walkList(out []Detail, name string, old, new reflect.Value) []Detail {
 		gone := slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 		come := slices.DeleteFunc(slices.Clone(b), func(s string) bool { return slices.Contains(a, s) })
 		if len(gone)+len(come) > 0 && len(gone)+len(come) < len(a)+len(b) {
-			for _, s := range gone {
-				out = append(out, Detail{name, s, ""})
-			}
-			for _, s := range come {
-				out = append(out, Detail{name, "", s})
-			}
+			out = append(out, each.Of(gone, func(s string) Detail { return Detail{name, s, ""} })...)
+			out = append(out, each.Of(come, func(s string) Detail { return Detail{name, "", s} })...)
 			return out
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // DefaultPools are the address ranges for links and segments that state no prefix: RFC 1918 and RFC 4193 space. Every
@@ -85,11 +87,7 @@ type pool struct {
 
 func newPool(v6 bool, ranges []netip.Prefix, taken []span) *pool {
 	p := &pool{v6: v6, taken: taken, size: -1}
-	for _, r := range ranges {
-		if r.Addr().Is6() == v6 {
-			p.ranges = append(p.ranges, r)
-		}
-	}
+	p.ranges = append(p.ranges, each.That(ranges, func(r netip.Prefix) bool { return r.Addr().Is6() == v6 })...)
 	return p
 }
 

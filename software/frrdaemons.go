@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // frrSettings is what a daemons file says. FRR itself runs that file as shell. polyplane reads it as plain KEY=VALUE
@@ -209,9 +211,7 @@ func (s *frrSettings) names() []string {
 		if len(s.instances[d]) == 0 {
 			names = append(names, d)
 		}
-		for _, n := range s.instances[d] {
-			names = append(names, d+"-"+n)
-		}
+		names = append(names, each.Of(s.instances[d], func(n string) string { return d + "-" + n })...)
 	}
 	return names
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -125,9 +126,7 @@ func birdRoutes(text string) (all []Route) {
 				own := f[1:]
 				if !slices.ContainsFunc(r.Hops, func(h Hop) bool { return slices.Contains(own, h.Address) }) {
 					r.Hops = nil
-					for _, a := range own {
-						r.Hops = append(r.Hops, Hop{Address: a})
-					}
+					r.Hops = append(r.Hops, each.Of(own, func(a string) Hop { return Hop{Address: a} })...)
 				}
 			}
 		case line[0] != '\t' && strings.Contains(line, " ["):

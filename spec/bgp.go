@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
@@ -174,9 +175,7 @@ func putPolicies(n *yamlNode, b *model.BGP) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Policies)) {
 		all := yamlNode{kind: yamlList, wide: true}
-		for _, r := range b.Policies[name] {
-			all.list = append(all.list, ruleNode(r))
-		}
+		all.list = append(all.list, each.Of(b.Policies[name], ruleNode)...)
 		policies.put(name, all)
 	}
 	if policies.kind == yamlMapping {

@@ -92,9 +92,7 @@ func (b *builder) network() model.Network {
 	}
 	b.addLinks()
 	b.checkZeros()
-	for _, x := range f.Expect {
-		b.net.Expect = append(b.net.Expect, x.Value)
-	}
+	b.net.Expect = append(b.net.Expect, each.Of(f.Expect, func(x form.Expect) model.Expectation { return x.Value })...)
 	b.faults()
 	b.net = resolve.WithInterfaces(b.net)
 	b.addShort()

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // yamlNode is what Format writes: a scalar, a list or a mapping.
@@ -42,9 +44,7 @@ func scalar(s string) yamlNode { return yamlNode{text: s} }
 
 func list[T any](values []T, f func(T) string) yamlNode {
 	n := yamlNode{kind: yamlList}
-	for _, v := range values {
-		n.list = append(n.list, scalar(f(v)))
-	}
+	n.list = append(n.list, each.Of(values, func(v T) yamlNode { return scalar(f(v)) })...)
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
@@ -130,9 +131,7 @@ func valueOf[T any](k *model.Key[T], is *T) yamlNode {
 		return raw(text)
 	}
 	n := yamlNode{kind: yamlList}
-	for _, part := range model.VLANs(text).Parts() {
-		n.list = append(n.list, raw(part))
-	}
+	n.list = append(n.list, each.Of(model.VLANs(text).Parts(), raw)...)
 	return n
 }
 

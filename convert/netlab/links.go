@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/convert/internal/lab"
+	"github.com/polyplane/polyplane/each"
 )
 
 // attachment is a node at a link, with what is said of its interface.
@@ -36,9 +37,7 @@ func (r *reader) link(item, outer *lab.Node) {
 	}
 	names := []string{"interfaces", "prefix", "type", "name", "linkindex", "bridge", "role", "mtu", "tc", "group",
 		"members"}
-	for _, e := range ends {
-		names = append(names, e.node.name)
-	}
+	names = append(names, each.Of(ends, func(e attachment) string { return e.node.name })...)
 	r.notes.Rest(item, "the link", names...)
 	r.notes.Rest(outer, "the links' group", names...)
 	kind := get("type").String()

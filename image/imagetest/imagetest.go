@@ -71,9 +71,7 @@ func Config(t testing.TB, run model.ImageRun, layers ...[]byte) []byte {
 	t.Helper()
 	c := image.Config{Architecture: runtime.GOARCH, OS: "linux", Config: run}
 	c.RootFS.Type = "layers"
-	for _, l := range layers {
-		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, Sum(l))
-	}
+	c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, each.Of(layers, Sum)...)
 	return marshal(t, c)
 }
 
@@ -138,9 +136,7 @@ func OCI(t testing.TB, tag string, config []byte, layers ...[]byte) map[string][
 		return map[string]any{"mediaType": "application/vnd.oci.image." + kind, "digest": d, "size": len(data)}
 	}
 	list := []any{}
-	for _, l := range layers {
-		list = append(list, add("layer.v1.tar", l))
-	}
+	list = append(list, each.Of(layers, func(l []byte) any { return add("layer.v1.tar", l) })...)
 	m := add("manifest.v1+json", marshal(t, map[string]any{"schemaVersion": 2, "config": add("config.v1+json", config),
 		"layers": list}))
 	if tag != "" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/store"
@@ -44,9 +45,7 @@ func (u *Up) remembered() (s settings, remembered, whole bool, err error) {
 // left are the nodes of which there is something, by name: data, or networks that run.
 func left(d instance.Dirs) (nodes []string) {
 	data, _ := filepath.Glob(filepath.Join(d.Data, "nodes", "*", "*")) // it fails for wrong patterns only
-	for _, path := range data {
-		nodes = append(nodes, filepath.Base(filepath.Dir(path)))
-	}
+	nodes = append(nodes, each.Of(data, func(path string) string { return filepath.Base(filepath.Dir(path)) })...)
 	running, _ := filepath.Glob(filepath.Join(d.Run, "nodes", "*", "networks", "*"))
 	for _, path := range running {
 		nodes = append(nodes, filepath.Base(filepath.Dir(filepath.Dir(path))))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -133,9 +134,7 @@ func Purge(d instance.Dirs, nodes ...string) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		for _, e := range entries {
-			nodes = append(nodes, e.Name())
-		}
+		nodes = append(nodes, each.Of(entries, func(e os.DirEntry) string { return e.Name() })...)
 		for _, r := range registered {
 			if r.all != nil {
 				failed = append(failed, r.all(d))

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/kernelmemory"
@@ -60,9 +61,7 @@ func (h *hoards) set(outcomes map[model.ID]*outcome) {
 		}
 		limits := o.job.Element.Limits()
 		e := kernelmemory.Element{Path: enterer.Namespace(id), Memory: int64(limits.Memory), Devices: limits.Devices}
-		for _, d := range o.devices {
-			e.Ports = append(e.Ports, d.Index)
-		}
+		e.Ports = append(e.Ports, each.Of(o.devices, func(d control.Device) int { return d.Index })...)
 		for i := range o.job.Element.Interfaces {
 			if ifc := &o.job.Element.Interfaces[i]; ifc.HasVLANs() {
 				e.VLANs += ifc.Tagged.Count() + 1

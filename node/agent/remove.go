@@ -68,11 +68,7 @@ func (a *Agent) retire(ctx context.Context, plane forward.Plane, ids []model.ID)
 		return err
 	}
 	left, err := plane.List(ctx)
-	for _, id := range left {
-		if slices.Contains(ids, id) {
-			a.retiring = append(a.retiring, id)
-		}
-	}
+	a.retiring = append(a.retiring, each.That(left, func(id model.ID) bool { return slices.Contains(ids, id) })...)
 	return err
 }
 

@@ -139,9 +139,7 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 	}
 	if elsewhere >= looping*is.total() && len(others) > 0 {
 		x.Rate, x.Round = otherRate, false
-		for _, d := range others {
-			x.Devices = append(x.Devices, d.Name)
-		}
+		x.Devices = append(x.Devices, each.Of(others, func(d Device) string { return d.Name })...)
 		slices.Sort(x.Devices)
 	} else {
 		x.Pace = int(margin * portRate * x.Allowed / x.Cores)

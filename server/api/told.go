@@ -192,9 +192,7 @@ func tellApplied(n *model.Names, a model.ApplyResult) model.ApplyResult {
 	n.Add(a.Record.NetworkName())
 	notes := a.Notes
 	a.Notes = nil
-	for _, note := range notes {
-		a.Notes = append(a.Notes, n.Told(note))
-	}
+	a.Notes = append(a.Notes, each.Of(notes, n.Told)...)
 	a.Record = *tellRecord(n, &a.Record)
 	if a.Before != nil {
 		a.Before = tellRecord(n, a.Before)

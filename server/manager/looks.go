@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 )
@@ -90,9 +91,7 @@ func (c *check) look(ctx context.Context) {
 	}
 	atOnce(by, func(node string, list []*state) {
 		request := model.LooksRequest{}
-		for _, s := range list {
-			request.Looks = append(request.Looks, s.look)
-		}
+		request.Looks = append(request.Looks, each.Of(list, func(s *state) model.Look { return s.look })...)
 		ctx, cancel := context.WithTimeout(ctx, agentPatience+time.Duration(len(list))*perLook)
 		defer cancel()
 		var answer model.LooksResult

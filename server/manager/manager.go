@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -221,9 +222,7 @@ func taken(records []model.Record, damaged []store.Damaged) *resolve.Numbers {
 	for i := range records {
 		all = append(all, records[i].Assigned)
 	}
-	for _, d := range damaged {
-		all = append(all, numbersOf(d))
-	}
+	all = append(all, each.Of(damaged, numbersOf)...)
 	return resolve.NewNumbers(all...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 )
@@ -31,9 +32,7 @@ func (k *known) Names(owner string) []model.NetworkName {
 		}
 	}
 	if owner == "" {
-		for _, key := range k.unknownHeld() {
-			all = append(all, k.nameOf(key))
-		}
+		all = append(all, each.Of(k.unknownHeld(), k.nameOf)...)
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/admission"
@@ -122,9 +123,7 @@ func problemOf(err error) error {
 	kinds := [...]api.Kind{admission.Wrong: api.KindInvalid, admission.NotYours: api.KindForbidden,
 		admission.Conflict: api.KindConflict, admission.NotYet: api.KindUnavailable}
 	p := &api.Problem{Kind: kinds[r.Kind], Detail: r.Detail}
-	for _, reason := range r.Reasons {
-		p.Reasons = append(p.Reasons, problemOf(reason))
-	}
+	p.Reasons = append(p.Reasons, each.Of(r.Reasons, problemOf)...)
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
@@ -110,9 +111,7 @@ func (k *known) recovered(name string, parts map[string]model.NodeNetwork, other
 	for _, c := range others {
 		taken, records = append(taken, c.record.Assigned), append(records, c.record)
 	}
-	for _, r := range k.nodes.heldNumbers() {
-		taken = append(taken, r.Assigned)
-	}
+	taken = append(taken, each.Of(k.nodes.heldNumbers(), func(r model.Record) model.Assigned { return r.Assigned })...)
 	r, err := rebuild(name, parts, changed, resolve.NewNumbers(taken...))
 	if err != nil {
 		return nil, nil, err

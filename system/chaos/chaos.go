@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/system/sandbox"
 )
@@ -144,9 +145,7 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 	if err := run.settleDown(ctx); err != nil {
 		return err
 	}
-	for _, f := range run.faults() {
-		report.Faults = append(report.Faults, f.name)
-	}
+	report.Faults = append(report.Faults, each.Of(run.faults(), func(f fault) string { return f.name })...)
 	report.Faults = append([]string{none}, report.Faults...)
 	if run.Measure {
 		err = run.measure(ctx)

@@ -150,9 +150,7 @@ func (n *network) print() string {
 		return elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory,
 			e.stopped, e.suspended)
 	})
-	for _, l := range n.links {
-		lines = append(lines, linkLine(l.name(), l.bandwidth))
-	}
+	lines = append(lines, each.Of(n.links, func(l *link) string { return linkLine(l.name(), l.bandwidth) })...)
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // Bounds of a file: far beyond what people write, and far below what exhausts a machine.
@@ -90,11 +92,7 @@ func (n *Node) Strings() (all []*Node) {
 	case n.Kind == Scalar:
 		all = []*Node{n}
 	default:
-		for _, item := range n.Items {
-			if item.Kind == Scalar {
-				all = append(all, item)
-			}
-		}
+		all = append(all, each.That(n.Items, func(item *Node) bool { return item.Kind == Scalar })...)
 	}
 	return all
 }
@@ -298,10 +296,10 @@ func (b *builder) mapping(n ast.Node, values []*ast.MappingValueNode, depth int)
 	}
 	for _, from := range merged {
 		for _, p := range from.Pairs {
-			if !m.Has(p.Key) {
-				m.Pairs = append(m.Pairs, p)
-			}
+		if !m.Has(p.Key) {
+			m.Pairs = append(m.Pairs, p)
 		}
+	}
 	}
 	return m
 }
