@@ -110,23 +110,24 @@ func faster(systems ...*system) *system {
 	return best
 }
 
-// against is a row of a table: a system, another that it is compared with, the ratio, and the ratio that is promised.
-func (o options) against(what string, s, base *system, asked string) ([]string, error) {
-	r, err := stats.PairedRatio(base.rates, s.rates, stats.BootstrapOptions{Seed: uint64(o.seed)})
-	return []string{what, mega(stats.Median(s.rates)), fmt.Sprintf("%s (%s)", mega(stats.Median(base.rates)),
-		base.name), ratio(r), asked}, err
+// comparison is a row of a table: a system, another that it is compared with, and the ratio that is promised.
+type comparison struct {
+	what     string
+	is, base *system
+	asked    string
 }
 
-// rows makes the rows of a table one after another, until one fails.
-func rows(make ...func() ([]string, error)) (all [][]string, err error) {
-	for _, f := range make {
-		row, err := f()
+// rows makes a table's rows, with the ratios and their intervals.
+func (o options) rows(all ...comparison) (rows [][]string, err error) {
+	for _, c := range all {
+		r, err := stats.PairedRatio(c.base.rates, c.is.rates, stats.BootstrapOptions{Seed: uint64(o.seed)})
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, row)
+		rows = append(rows, []string{c.what, mega(stats.Median(c.is.rates)),
+			fmt.Sprintf("%s (%s)", mega(stats.Median(c.base.rates)), c.base.name), ratio(r), c.asked})
 	}
-	return all, nil
+	return rows, nil
 }
 
 func raw(systems ...*system) map[string][]float64 {

@@ -80,16 +80,14 @@ func oneRouter(ctx context.Context, o options) (t table, err error) {
 				"sink in the driver " +
 				"(XDP) or behind it, whichever is faster, and GRO on, without which XDP frames do not arrive. Bare " +
 				"redirect: one program that sends every frame on to one device by a device map, and looks at nothing."}
-		t.Rows, err = rows(
-			func() ([]string, error) {
-				return o.against("xdp, driver's hook, meter and counters on", slow, best, "≥ 3")
-			},
-			func() ([]string, error) { return o.against("the same", xdp, bare, "≥ 0.85") },
-			func() ([]string, error) { return o.against("xdp, driver's hook, counters only", unmetered, bare, "") },
-			func() ([]string, error) { return o.against("xdp, tc hook", tc, best, "") },
-			func() ([]string, error) { return o.against("xdp, tc hook", tc, guest, "") },
-			func() ([]string, error) { return o.against("forwarding: router", router, guest, "≥ 0.95") },
-			func() ([]string, error) { return o.against("guest", guest, best, "") },
+		t.Rows, err = o.rows(
+			comparison{"xdp, driver's hook, meter and counters on", slow, best, "≥ 3"},
+			comparison{"the same", xdp, bare, "≥ 0.85"},
+			comparison{"xdp, driver's hook, counters only", unmetered, bare, ""},
+			comparison{"xdp, tc hook", tc, best, ""},
+			comparison{"xdp, tc hook", tc, guest, ""},
+			comparison{"forwarding: router", router, guest, "≥ 0.95"},
+			comparison{"guest", guest, best, ""},
 		)
 		return err
 	})
@@ -232,10 +230,10 @@ func fullTable(ctx context.Context, o options) (t table, err error) {
 					"They are not in a row, which costs the source more than above. bpf_fib_lookup: an XDP program "+
 					"that "+
 					"forwards by the kernel's own tables.", len(v4), from, destinations)}
-		t.Rows, err = rows(
-			func() ([]string, error) { return o.against("xdp, driver's hook", fast[1], fast[0], "≥ 0.85") },
-			func() ([]string, error) { return o.against("plain veths", kernel[1], kernel[0], "") },
-			func() ([]string, error) { return o.against("bpf_fib_lookup", lookup[1], lookup[0], "") },
+		t.Rows, err = o.rows(
+			comparison{"xdp, driver's hook", fast[1], fast[0], "≥ 0.85"},
+			comparison{"plain veths", kernel[1], kernel[0], ""},
+			comparison{"bpf_fib_lookup", lookup[1], lookup[0], ""},
 		)
 		return err
 	})

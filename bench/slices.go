@@ -351,12 +351,9 @@ func slicesApart(ctx context.Context, o options) (tables []table, err error) {
 			rounds = append(rounds, one, many)
 		}
 		t.Raw = raw(rounds...)
-		t.Rows, err = rows(
-			func() ([]string, error) {
-				return o.against("1,000 slices, xdp, driver's hook, meters and counters on",
-					rounds[1], rounds[0], "≥ 0.9")
-			},
-			func() ([]string, error) { return o.against("100 of them", rounds[3], rounds[2], "") },
+		t.Rows, err = o.rows(
+			comparison{"1,000 slices, xdp, driver's hook, meters and counters on", rounds[1], rounds[0], "≥ 0.9"},
+			comparison{"100 of them", rounds[3], rounds[2], ""},
 		)
 		tables = append(tables, t)
 		return err

@@ -193,7 +193,7 @@ func oneStream(ctx context.Context, o options, systems []*system) (table, error)
 			streamRounds*o.rounds)}
 	for _, s := range systems {
 		for n := range s.rates {
-			s.rates[n] *= 8e-3 // Mbit/s: against writes millions
+			s.rates[n] *= 8e-3 // Mbit/s: rows writes millions
 		}
 	}
 	err = compared(&t, o, systems, 0)
@@ -206,10 +206,10 @@ func compared(t *table, o options, systems []*system, asked int) (err error) {
 	want := [2]string{}
 	want[asked] = "≥ 0.98, the interval reaching 1"
 	xdp, guest, plain := systems[0], systems[1], systems[2]
-	t.Rows, err = rows(
-		func() ([]string, error) { return o.against("xdp, tc hook", xdp, guest, want[0]) },
-		func() ([]string, error) { return o.against("the same", xdp, plain, want[1]) },
-		func() ([]string, error) { return o.against("guest", guest, plain, "") },
+	t.Rows, err = o.rows(
+		comparison{"xdp, tc hook", xdp, guest, want[0]},
+		comparison{"the same", xdp, plain, want[1]},
+		comparison{"guest", guest, plain, ""},
 	)
 	return err
 }
@@ -260,7 +260,7 @@ func newConnections(ctx context.Context, o options, systems []*system) (t table,
 			streamSettles, streamRounds*o.rounds)}
 	for _, s := range systems {
 		for n := range s.rates {
-			s.rates[n] *= 1e3 // against writes millions
+			s.rates[n] *= 1e3 // rows writes millions
 		}
 	}
 	err = compared(&t, o, systems, 1)

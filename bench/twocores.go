@@ -62,11 +62,9 @@ func twoCores(ctx context.Context, o options) (tables []table, err error) {
 				"the router, and the sink is there, too. Frames a second that arrived, medians of %d trials of %v "+
 				"each, in random order; ratios round by round, with 95 %% bootstrap intervals.",
 				mega(stats.Median(loads)), 3*o.rounds, trialTime)}
-		t.Rows, err = rows(
-			func() ([]string, error) {
-				return o.against("xdp, driver's hook, meter and counters on", xdp, best, "≥ 2.5")
-			},
-			func() ([]string, error) { return o.against("the same", xdp, bare, "") },
+		t.Rows, err = o.rows(
+			comparison{"xdp, driver's hook, meter and counters on", xdp, best, "≥ 2.5"},
+			comparison{"the same", xdp, bare, ""},
 		)
 		if err != nil {
 			return err
