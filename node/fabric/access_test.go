@@ -10,6 +10,7 @@ import (
 // TestAccessPorts sends frames with all sorts of tags over a link between two elements of one node. Where it is an access
 // port's, none with a tag passes, either way; else all of them do, as they are.
 func TestAccessPorts(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "frames with tags of every kind are sent over the link of an access port, to hop into another VLAN",
 		"none passes")
 	for _, access := range []bool{false, true} {
@@ -57,6 +58,7 @@ func TestAccessPorts(t *testing.T) {
 
 // TestTagsBetweenNodes sends such frames, as long as a link's MTU lets them be, through a tunnel to another node.
 func TestTagsBetweenNodes(t *testing.T) {
+	t.Parallel()
 	for _, access := range []bool{false, true} {
 		n1, n2 := newNode(t, "192.0.2.1"), newNode(t, "192.0.2.2")
 		underlay(t, n1, n2, 9000)

@@ -54,6 +54,7 @@ func (n *node) hook(hook model.Hook, want map[string]model.Hook) Report {
 // TestHooks gives a router with a host, a tunnel and an edge each hook: which devices have programs and which offloads,
 // what is told, and that it is put right, kept over a restart and taken away.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	n, far := newNode(t, "192.0.2.1"), newNode(t, "192.0.2.2")
 	underlay(t, n, far, 1600)
 	n.must("ip", "tuntap", "add", "tap0", "mode", "tap")
@@ -263,6 +264,7 @@ func TestReleaseDrivers(t *testing.T) {
 
 // TestHookOverIPv6 leaves tunnels over IPv6 to the tc hook, and says so.
 func TestHookOverIPv6(t *testing.T) {
+	t.Parallel()
 	n, far := newNode(t, "2001:db8::1"), newNode(t, "2001:db8::2")
 	underlay(t, n, far, 1600)
 	n.must("ip", "link", "set", "under", "alias", n.dirs.UnderlayAlias()+"n--far")

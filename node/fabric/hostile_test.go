@@ -15,6 +15,7 @@ import (
 // were the other one: nothing of it gets there, whole or in fragments, with and without IP options. What else it sends
 // there does.
 func TestElementsCannotBeNodes(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "an element behind an edge sends tunnel packets to a node",
 		"none is taken for another network")
 	n1, n2, a, _ := twoNodes(t, 9000)
@@ -103,6 +104,7 @@ func macOf(n *node, name string) (mac string) {
 // links between other nodes, of mirrors and of none: only its own link's arrive. It must take another's address for
 // more, which the underlay would have to refuse it.
 func TestHostileNode(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "a hostile node sends tunnel packets with the numbers of links that it has no part in",
 		"none arrives")
 	n := newNode(t, "192.0.2.1")

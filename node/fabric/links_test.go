@@ -37,6 +37,7 @@ func TestLocalLinks(t *testing.T) {
 }
 
 func TestTunnels(t *testing.T) {
+	t.Parallel()
 	for _, family := range []struct{ name, a, b string }{
 		{"IPv4", "192.0.2.1", "192.0.2.2"}, {"IPv6", "2001:db8::1", "2001:db8::2"},
 	} {
@@ -68,6 +69,7 @@ func attachmentOf(f *Fabric) linux.Attachment { return linux.Attachment{Block: f
 
 // TestSpoofedTunnelPacketsAreDropped sends with the right VNI from an address that is not the tunnel's other end.
 func TestSpoofedTunnelPacketsAreDropped(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "tunnel packets from an address that is not the link's other node", "none arrives")
 	n1, n2, a, b := twoNodes(t, 9000)
 	a.ping(t, "10.0.0.2")
@@ -96,6 +98,7 @@ func TestSpoofedTunnelPacketsAreDropped(t *testing.T) {
 
 // TestMTU carries frames of 1,500 bytes over an underlay of 1,550, without a fragment.
 func TestMTU(t *testing.T) {
+	t.Parallel()
 	n1, _, a, _ := twoNodes(t, 1550)
 	for _, to := range []string{"10.0.0.2", "fd00::2"} {
 		size := "1472"
@@ -111,6 +114,7 @@ func TestMTU(t *testing.T) {
 
 // TestEdges joins elements to a device of the node, untagged and by VLAN; what is no edge's stays the host's.
 func TestEdges(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	outside := newElement(t, "outside")
 	n.pair(outside, "wire", "10.9.0.1/24")

@@ -229,6 +229,7 @@ func TestMirrorStarvesNobody(t *testing.T) {
 
 // TestMirrorFlagsSurvive has a capture come and go beside a mirror.
 func TestMirrorFlagsSurvive(t *testing.T) {
+	t.Parallel()
 	l := newWatched(t, false)
 	l.mirror(1e6)
 	slot := l.fabric.slots[portID("net/r:left")]

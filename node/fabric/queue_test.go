@@ -241,6 +241,7 @@ func TestDelayBeforeRouter(t *testing.T) {
 
 // TestPunts has a's packets with a TTL that ends metered, while what is for the router itself is not.
 func TestPunts(t *testing.T) {
+	t.Parallel()
 	l := newRouted(t)
 	l.state.Punts = map[string]int{"net": 100}
 	l.steer(true)

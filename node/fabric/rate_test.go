@@ -232,6 +232,7 @@ func TestBandwidthChangesWithoutLoss(t *testing.T) {
 }
 
 func TestAlteredQueuesArePutRight(t *testing.T) {
+	t.Parallel()
 	n, a, _ := twoElements(t)
 	rate(10e6, n)
 	device := n.dirs.PortDevice(portID("net/b:eth0"))

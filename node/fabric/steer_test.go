@@ -18,6 +18,7 @@ import (
 
 // TestSteering steers an element to tables of its own and back, and finds it so after a restart.
 func TestSteering(t *testing.T) {
+	t.Parallel()
 	n, a, _ := twoElements(t)
 	ctx := context.Background()
 	b := portID("net/b:eth0")
@@ -126,6 +127,7 @@ func TestSteering(t *testing.T) {
 // TestCompanions hands packets for an element to a companion, finds it so after a restart, and puts right what is
 // altered.
 func TestCompanions(t *testing.T) {
+	t.Parallel()
 	n, a, b := twoElements(t)
 	port := portID("net/b:eth0")
 	router, err := n.fabric.Place(port.ID).Tables()

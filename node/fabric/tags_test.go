@@ -28,6 +28,7 @@ var edgeTags = map[string][]byte{
 // else: on the wire it might be another tenant's VLAN, now or behind a switch that takes the outer tag off. A service's
 // VLAN (0x88a8) is another than that of the same number without it, and none of an edge's.
 func TestEdgeTags(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "frames with tags of every kind are sent out of edges and into them, with other VLANs beside",
 		"none gets into another VLAN")
 	plain := map[string][]byte{"untagged": nil, "priority": nil}
@@ -201,6 +202,7 @@ func compareTags(t *testing.T, what string, got, want map[string][]byte) {
 
 // TestTrunkTakesItsDevice refuses an edge beside a trunk, whichever comes first.
 func TestTrunkTakesItsDevice(t *testing.T) {
+	t.Parallel()
 	for _, edges := range [][2]Edge{{{Trunk: true}, {VLAN: 42}}, {{VLAN: 42}, {Trunk: true}}, {{}, {Trunk: true}},
 		{{Trunk: true}, {}}} {
 		n := newNode(t, "")
@@ -218,6 +220,7 @@ func TestTrunkTakesItsDevice(t *testing.T) {
 
 // TestEdgeDeviceComesBack takes an edge's device away, and brings it back.
 func TestEdgeDeviceComesBack(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	outside := newElement(t, "outside")
 	a := newElement(t, "a")
@@ -243,6 +246,7 @@ func TestEdgeDeviceComesBack(t *testing.T) {
 // TestEdgesKeepBridgesApart sends what is for the next bridge alone into and out of edges: spanning trees, LLDP. It
 // passes those that are trunks, and no others.
 func TestEdgesKeepBridgesApart(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "frames of spanning trees and of LLDP are sent out of an edge and into it",
 		"none passes, unless the edge is a trunk")
 	for _, trunk := range []bool{false, true} {
