@@ -1,6 +1,7 @@
 package embedding
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -76,10 +77,7 @@ func newGraph(sub model.Substrate) *graph {
 // join adds a link in one direction. Several between the same nodes are one, with their bandwidth together and the
 // least delay among them. The sum must not overflow: it would look like little room.
 func (g *graph) join(from, to int32, l model.SubstrateLink) {
-	capacity := l.Bandwidth
-	if capacity == 0 {
-		capacity = unlimited
-	}
+	capacity := cmp.Or(l.Bandwidth, unlimited)
 	if a := g.arcs[[2]int32{from, to}]; a != nil {
 		a.delay = min(a.delay, l.Delay)
 		if a.capacity > unlimited-capacity {

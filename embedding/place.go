@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -185,10 +186,7 @@ func (e *embedder) size(n int32) float64 {
 
 // refuseUnit tells what the unit needs and what each node has.
 func (e *embedder) refuseUnit(u *unit) {
-	names := make([]string, len(u.members))
-	for i, m := range u.members {
-		names[i] = e.net.Elements[m].Name
-	}
+	names := each.Of(u.members, func(m int32) string { return e.net.Elements[m].Name })
 	var has []string
 	where := ""
 	if u.location != "" {

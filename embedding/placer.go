@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -255,12 +256,7 @@ func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
 // nodes are to be used, beside other elements of the network, otherwise where the load is least. It tells whether
 // everything has its place.
 func (p *placer) leftovers(free []int32) bool {
-	var left []int32
-	for _, u := range free {
-		if !p.placed(u) {
-			left = append(left, u)
-		}
-	}
+	left := each.That(free, func(u int32) bool { return !p.placed(u) })
 	large := func(u int32) float64 { return p.load(p.units[u].cpu, p.units[u].memory) }
 	slices.SortStableFunc(left, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(p.units[a].turn, p.units[b].turn), cmp.Compare(large(b), large(a)))

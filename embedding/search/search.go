@@ -14,6 +14,8 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 // Bounds of a search. They were chosen on other instances than those that docs/performance.md tells of.
@@ -207,12 +209,7 @@ func (s *state) beginnings() []int32 {
 			return []int32{-1}
 		}
 	}
-	var nodes []int32
-	for _, n := range s.rich() {
-		if s.fits(first, n) {
-			nodes = append(nodes, n)
-		}
-	}
+	nodes := each.That(s.rich(), func(n int32) bool { return s.fits(first, n) })
 	if len(nodes) == 0 {
 		return []int32{-1}
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/polyplane/polyplane/each"
 )
 
 const mostRequests = 100_000
@@ -78,9 +80,7 @@ func Generate(s Settings) (*DataSet, error) {
 			}
 			ok = connected(size, pairs)
 		}
-		for _, p := range pairs {
-			g.Links = append(g.Links, Link{p[0], p[1], uniform(0, 50)})
-		}
+		g.Links = append(g.Links, each.Of(pairs, func(p [2]int) Link { return Link{p[0], p[1], uniform(0, 50)} })...)
 		d.Requests = append(d.Requests, g)
 		d.Events = append(d.Events, Event{now, k, true}, Event{now + 500*r.ExpFloat64(), k, false})
 	}

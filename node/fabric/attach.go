@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -61,11 +62,7 @@ func (f *Fabric) filtered(at linux.Attachment, name string) bool {
 // are filled.
 func (p *pass) replace() error {
 	p.filled = true
-	var errs []error
-	for _, put := range p.waiting {
-		errs = append(errs, put())
-	}
-	return errors.Join(errs...)
+	return errors.Join(each.Of(p.waiting, func(put func() error) error { return put() })...)
 }
 
 // attach attaches the filter that all ports share. The clsact of each port refers to one block, so the filter is the

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
@@ -82,10 +83,7 @@ func (p place) Ports(interfaces []string) (map[string]uint32, error) {
 		return nil, err
 	}
 	defer unlock()
-	ids := make([]model.PortID, len(interfaces))
-	for i, ifc := range interfaces {
-		ids[i] = model.PortID{ID: p.id, Interface: ifc}
-	}
+	ids := each.Of(interfaces, func(ifc string) model.PortID { return model.PortID{ID: p.id, Interface: ifc} })
 	refused, err := p.f.takeSlots(ids)
 	if err != nil {
 		return nil, err

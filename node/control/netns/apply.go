@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -406,10 +407,7 @@ func (d *Driver) forceUp(w *work) bool {
 // match finds the element's ends of its ports, and gives renamed ones their name back. It returns the interfaces whose
 // end is not there.
 func (in *inside) match(r *repair, w *work, there port.Ports) (lost []int) {
-	made := make(map[int]bool, len(w.made))
-	for _, i := range w.made {
-		made[i] = true
-	}
+	made := each.Set(w.made)
 	for i := range w.want.interfaces {
 		ifc := &w.want.interfaces[i]
 		p := there[ifc.Key]

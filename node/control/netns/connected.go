@@ -164,10 +164,7 @@ func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, 
 	if a.flags&unix.IFA_F_NOPREFIXROUTE != 0 || p.Addr().IsLoopback() {
 		return
 	}
-	metric := a.metric
-	if metric == 0 {
-		metric = connectedMetric6
-	}
+	metric := cmp.Or(a.metric, connectedMetric6)
 	miss(kernelRoute{unix.RT_TABLE_MAIN, unix.RTN_UNICAST, a.network, l.Index, metric, netip.Addr{}})
 }
 

@@ -86,8 +86,7 @@ func (d *Driver) detach(ctx context.Context, id model.ID, container string, comm
 	if said := runcComplaint(words); said != "" {
 		return refusedStatus(said)
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return 0, fmt.Errorf("runc: %w", err)
 	}
 	return 0, err

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/software"
 )
@@ -189,9 +190,7 @@ func (d *Driver) carryOutPlanting(ctx context.Context, id model.ID, f *elementFi
 // carryOut writes and removes files. Where that fails, the marks of what is not done are what they were before.
 func (f *elementFiles) carryOut(p *planting, marks map[string]string) error {
 	undone := slices.Clone(p.remove)
-	for _, file := range p.write {
-		undone = append(undone, file.Path)
-	}
+	undone = append(undone, each.Of(p.write, func(file *software.File) string { return file.Path })...)
 	for i := range undone {
 		var err error
 		if n := i - len(p.remove); n < 0 {

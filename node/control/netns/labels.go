@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -49,9 +50,7 @@ func (w *want) addLabels(id model.ID, el *model.NodeElement) error {
 				via: []netip.Addr{p.NextHop}, device: device, labels: p.Out})
 			continue
 		}
-		if device == "" {
-			device = "lo"
-		}
+		device = cmp.Or(device, "lo")
 		w.labels = append(w.labels, wantLabel{in: p.In, out: p.Out, via: p.NextHop, device: device})
 	}
 	w.mpls = true

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,10 +206,7 @@ func withBlock(text, empty, lines string) string {
 		before = ""
 	}
 	if lines == "" {
-		if before+after == "" {
-			return empty
-		}
-		return before + after
+		return cmp.Or(before+after, empty)
 	}
 	if before != "" && !strings.HasSuffix(before, "\n") {
 		before += "\n"

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
 	"github.com/polyplane/polyplane/node/control"
@@ -100,10 +101,7 @@ func (d *Driver) makeNetwork(ctx context.Context, p *portion, network string, wo
 	if there {
 		user = d.dirs.UserNamespace(network)
 	}
-	kinds := make([]model.Kind, len(works))
-	for i, w := range works {
-		kinds[i] = w.want.kind
-	}
+	kinds := each.Of(works, func(w *work) model.Kind { return w.want.kind })
 	keep := func(path string) error { return d.keepUserNamespace(network, base, path) }
 	more := func(n int) bool {
 		works[n].later = !p.takes(network)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -102,11 +103,8 @@ func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []mode
 			return err == nil
 		})
 	}
-	there := map[string]bool{}
 	entries, _ := os.ReadDir(d.dirs.Runc()) // without it no container was ever made
-	for _, entry := range entries {
-		there[entry.Name()] = true
-	}
+	there := each.SetOf(entries, func(entry os.DirEntry) string { return entry.Name() })
 	var begun []model.ID
 	for _, id := range ids {
 		s := d.shifts[id]
@@ -168,12 +166,9 @@ func (d *Driver) handEnd(ctx context.Context, id model.ID, containers []string) 
 
 // containersOf returns the element's existing containers.
 func (d *Driver) containersOf(id model.ID, there map[string]bool) (containers []string) {
-	for _, container := range []string{containerID(id), shellID(id), checkID(id)} {
-		if there[container] {
-			containers = append(containers, container)
-		}
-	}
-	return containers
+	return each.That([]string{containerID(id), shellID(id), checkID(id)}, func(container string) bool {
+		return there[container]
+	})
 }
 
 // removePorts removes the elements' ports, and with them the other ends. It returns when the kernel has released them.
@@ -228,11 +223,7 @@ func (d *Driver) removeNamespaces(network string, gone map[model.ID]bool) error 
 		}
 	}
 	if len(stay) > 0 {
-		var errs []error
-		for _, path := range go_ {
-			errs = append(errs, unmount(path))
-		}
-		return errors.Join(errs...)
+		return errors.Join(each.Of(go_, unmount)...)
 	}
 	if err := errors.Join(unmount(dir), unmount(d.dirs.UserNamespace(network))); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -193,10 +194,7 @@ func (d *Driver) sweepSockets() error {
 	if err != nil {
 		return err
 	}
-	gone := map[uint64]bool{}
-	for _, cookie := range known {
-		gone[cookie] = true
-	}
+	gone := each.Set(known)
 	seen := map[uint64]bool{} // inodes of namespaces
 	for _, e := range d.elements {
 		if e.cookie != 0 {

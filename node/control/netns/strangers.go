@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/change"
@@ -188,8 +189,5 @@ func tellGone(names []string) (told []change.Change) {
 	if len(names) > few {
 		return []change.Change{change.DevicesRemoved.Of(strings.Join(names[:few-1], ", "), len(names))}
 	}
-	for _, name := range names {
-		told = append(told, change.DeviceRemoved.Of(name))
-	}
-	return told
+	return each.Of(names, func(name string) change.Change { return change.DeviceRemoved.Of(name) })
 }

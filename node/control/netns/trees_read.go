@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,9 +45,7 @@ func regularInTree(below string, mode fs.FileMode) error {
 	if mode.IsRegular() {
 		return nil
 	}
-	if below == "" {
-		below = images.FilesName
-	}
+	below = cmp.Or(below, images.FilesName)
 	return fmt.Errorf("%.120q is no regular file there, and only such are put into elements", below)
 }
 

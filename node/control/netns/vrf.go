@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -294,8 +295,6 @@ func (in *inside) takeOver(now map[string]*link) {
 		delete(byIndex, l.Index)
 	}
 	for _, l := range byIndex {
-		if in.links[l.Name] == nil {
-			in.links[l.Name] = l
-		}
+		in.links[l.Name] = cmp.Or(in.links[l.Name], l)
 	}
 }

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -202,9 +204,7 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInte
 		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", key, w.Pair.Name, n,
 			maxDeviceName)
 	}
-	if w.MTU == 0 {
-		w.MTU = model.DefaultMTU
-	}
+	w.MTU = cmp.Or(w.MTU, model.DefaultMTU)
 	if ifc.MAC != "" {
 		mac, err := net.ParseMAC(ifc.MAC)
 		if err != nil || len(mac) != 6 {
@@ -230,9 +230,7 @@ func newNeighbours(key model.PortID, peers []model.LinkPeer) ([]wantNeighbour, e
 			return nil, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like "+
 				"02:00:00:00:00:01", key, p.MAC)
 		}
-		for _, a := range p.Addresses {
-			all = append(all, wantNeighbour{a, mac})
-		}
+		all = append(all, each.Of(p.Addresses, func(a netip.Addr) wantNeighbour { return wantNeighbour{a, mac} })...)
 	}
 	return all, nil
 }
