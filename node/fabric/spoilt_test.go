@@ -132,9 +132,37 @@ func TestNewLayoutGoesOn(t *testing.T) {
 }
 
 // TestLostPins takes each pinned object away, or puts another in its place, while there is no agent: the next one makes
-// it anew, and frames flow all the while as they did.
+// it anew, and frames flow all the while as they did. Each third of the objects is lost in another way, on nodes of its
+// own.
 func TestLostPins(t *testing.T) {
 	t.Parallel()
+	for k, lose := range []func(t *testing.T, path string){
+		func(*testing.T, string) {},
+		func(t *testing.T, path string) {
+			other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: 1})
+			if err == nil {
+				err = other.Pin(path)
+				defer other.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run([]string{"gone", "another map", "a directory"}[k], func(t *testing.T) {
+			t.Parallel()
+			loseEveryThird(t, k, lose)
+		})
+	}
+}
+
+// loseEveryThird has every third pinned object lost, from the kth on.
+func loseEveryThird(t *testing.T, k int, lose func(t *testing.T, path string)) {
 	n, flows := spoiltLab(t)
 	before, running := n.tables(), flows()
 	dir := filepath.Join(n.dirs.BPF(), pipeline.Layout)
@@ -142,38 +170,19 @@ func TestLostPins(t *testing.T) {
 	if err != nil || len(pins) < 20 {
 		t.Fatalf("pins: %v, %v", pins, err)
 	}
-	other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	for i, pin := range pins {
+	for i := k; i < len(pins); i += 3 {
 		if err := n.fabric.Close(); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(dir, pin.Name())
+		path := filepath.Join(dir, pins[i].Name())
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		switch i % 3 {
-		case 1:
-			clone, err := other.Clone()
-			if err == nil {
-				err = clone.Pin(path)
-				defer clone.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		case 2:
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
+		lose(t, path)
 		n.open()
 		n.apply()
 		if now := n.tables(); now != before {
-			t.Errorf("without the pin of %s the tables are\n%s\nand were\n%s", pin.Name(), now, before)
+			t.Errorf("without the pin of %s the tables are\n%s\nand were\n%s", pins[i].Name(), now, before)
 		}
 		for _, f := range running {
 			f.wait(5)
