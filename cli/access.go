@@ -74,13 +74,11 @@ name. If there is a node of that name, the host takes its place.`,
 	f := cmd.Flags()
 	f.StringVar(&r.Node, "node", "", "the `name` under which the host joins")
 	f.StringVar(&r.User, "user", "", "the `name` of a user, who owns networks under it")
-	roles := []string{string(model.RoleAdmin), string(model.RoleOwner), string(model.RoleViewer)}
-	f.Var(&formatFlag{value: &role, allowed: roles}, "role", "what the user may do")
+	oneOf(cmd, &role, "role", "", "what the user may do", string(model.RoleAdmin), string(model.RoleOwner),
+		string(model.RoleViewer))
 	f.Var(&ttl, "ttl", "how long it is good for, such as 30m, 12h, 90d; a user's also never (default: 1h for hosts, "+
 		"365d for users)")
 	cmd.MarkFlagsMutuallyExclusive("node", "user")
-	mustComplete(cmd.RegisterFlagCompletionFunc("role",
-		cobra.FixedCompletions(roles, cobra.ShellCompDirectiveNoFileComp)))
 	o.addFlag(cmd, formatJSON, formatYAML)
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -286,19 +287,8 @@ func named(elements []model.ElementView, ids model.ID, source netip.Addr) (found
 }
 
 func has(e *model.ElementView, a netip.Addr) bool {
-	for _, p := range e.Element.Loopback {
-		if p.Addr() == a {
-			return true
-		}
-	}
-	for i := range e.Element.Interfaces {
-		for _, p := range e.Element.Interfaces[i].Addresses {
-			if p.Addr() == a {
-				return true
-			}
-		}
-	}
-	return false
+	is := func(p netip.Prefix) bool { return p.Addr() == a }
+	return slices.ContainsFunc(e.Element.Loopback, is) || slices.ContainsFunc(interfaceAddresses(&e.Element), is)
 }
 
 // confirm listens to the named element's own ports, and cuts it off if they are seen to send what the alert is about. A

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/plan"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -238,13 +239,8 @@ func unheard(ctx context.Context, cl Client) []string {
 	if err != nil {
 		return nil
 	}
-	var names []string
-	for _, n := range nodes {
-		if n.LastSeen.IsZero() {
-			names = append(names, n.Name)
-		}
-	}
-	return names
+	silent := each.That(nodes, func(n model.NodeStatus) bool { return n.LastSeen.IsZero() })
+	return each.Of(silent, func(n model.NodeStatus) string { return n.Name })
 }
 
 // planAll asks the instance what an apply of all networks together would do. It tells all refusals together.
@@ -374,7 +370,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, op
 	if err := c.keptByApply(ctx, cl, planned); err != nil {
 		return wrap(ctx, cl, err, ref{})
 	}
-	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
+	return c.summarizeApply(planned, c.Now().Sub(begin))
 }
 
 // bringChecked has the networks checked before it brings the manager what they need and it does not have. The time for
@@ -491,7 +487,7 @@ func allNew(ctx context.Context, cl Client, networks []model.Network) (bool, err
 	}), err
 }
 
-func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.ApplyResult, took time.Duration) error {
+func (c *CLI) summarizeApply(planned []model.ApplyResult, took time.Duration) error {
 	if !anyChanged(planned) {
 		return nil
 	}

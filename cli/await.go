@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -78,17 +79,8 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 
 // missingNames lists those of the names that no network has any more.
 func missingNames(order []string, networks []model.NetworkStatus) string {
-	var missing []string
-	for _, name := range order {
-		found := false
-		for _, n := range networks {
-			found = found || n.Name == name
-		}
-		if !found {
-			missing = append(missing, name)
-		}
-	}
-	return strings.Join(missing, ", ")
+	there := each.SetOf(networks, func(n model.NetworkStatus) string { return n.Name })
+	return strings.Join(each.That(order, func(name string) bool { return !there[name] }), ", ")
 }
 
 // tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine will be heard of again, a hung

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -227,13 +229,8 @@ func lookUp(ctx context.Context, cl Client, object ref) error {
 	if err != nil {
 		return wrap(ctx, cl, err, ref{})
 	}
-	names := make([]string, len(networks))
-	found := false
-	for i, n := range networks {
-		names[i] = n.Name
-		found = found || n.Name == object.network
-	}
-	if !found {
+	names := each.Of(networks, func(n model.NetworkStatus) string { return n.Name })
+	if !slices.Contains(names, object.network) {
 		return unknown("network", object.network, names)
 	}
 	if object.element == "" {

@@ -167,21 +167,16 @@ func countNetworks(n int, one, many string) string {
 
 // onlyExisting refuses names that do not exist, before anything is removed; with missingOK it leaves them out.
 func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool) ([]string, error) {
-	var existing, out []string
-	existing = append(existing, each.Of(networks, func(n model.NetworkStatus) string { return n.Name })...)
-	seen := map[string]bool{}
+	existing := each.Of(networks, func(n model.NetworkStatus) string { return n.Name })
+	var out []string
 	for _, name := range names {
-		found := false
-		for _, e := range existing {
-			found = found || e == name
-		}
+		found := slices.Contains(existing, name)
 		switch {
-		case !found && missingOK || seen[name]:
+		case !found && missingOK || slices.Contains(out, name):
 			continue
 		case !found:
 			return nil, unknown("network", name, existing)
 		}
-		seen[name] = true
 		out = append(out, name)
 	}
 	return out, nil

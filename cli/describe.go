@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -247,23 +249,16 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 }
 
 func placementText(p model.Placing) string {
-	var parts []string
-	for _, k := range p.Keys() {
-		if !k.Zero(&p) {
-			parts = append(parts, k.Name+" "+k.Text(&p))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return said(p, func(k model.Key[model.Placing]) string { return k.Name + " " + k.Text(&p) })
 }
 
 func sliceText(s model.Slice) string {
-	var parts []string
-	for _, k := range s.Keys() {
-		if !k.Zero(&s) {
-			parts = append(parts, k.Text(&s)+k.Unit)
-		}
-	}
-	return strings.Join(parts, ", ")
+	return said(s, func(k model.Key[model.Slice]) string { return k.Text(&s) + k.Unit })
+}
+
+// said writes those of an object's keys that have a value.
+func said[T interface{ Keys() []model.Key[T] }](of T, text func(model.Key[T]) string) string {
+	return strings.Join(each.Of(each.That(of.Keys(), func(k model.Key[T]) bool { return !k.Zero(&of) }), text), ", ")
 }
 
 // describeElement shows an element: where it is, what it uses, its interfaces, and what the node's data path does for
@@ -440,16 +435,11 @@ func intents(r model.Routing) []string {
 
 // timers are those that were said, like " (hello 10s, dead 40s)".
 func timers[T interface{ Keys() []model.Key[T] }](of T) string {
-	var said []string
-	for _, k := range of.Keys() {
-		if !k.Zero(&of) {
-			said = append(said, k.Name+" "+k.Text(&of))
-		}
-	}
-	if len(said) == 0 {
+	words := said(of, func(k model.Key[T]) string { return k.Name + " " + k.Text(&of) })
+	if words == "" {
 		return ""
 	}
-	return " (" + strings.Join(said, ", ") + ")"
+	return " (" + words + ")"
 }
 
 func inArea(area string) string {
@@ -543,10 +533,5 @@ func upDown(up bool) cell {
 }
 
 func sortedKeys[K ~string, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -39,9 +39,7 @@ func (c *CLI) graphCommand() *cobra.Command {
 		},
 		ValidArgsFunction: c.completeFirst(c.completeNetworks),
 	}
-	cmd.Flags().Var(&formatFlag{value: &format, allowed: []string{graphDOT, graphMermaid}}, "format", "what to write")
-	mustComplete(cmd.RegisterFlagCompletionFunc("format",
-		cobra.FixedCompletions([]string{graphDOT, graphMermaid}, cobra.ShellCompDirectiveNoFileComp)))
+	oneOf(cmd, &format, "format", "", "what to write", graphDOT, graphMermaid)
 	return cmd
 }
 

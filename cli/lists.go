@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -303,19 +304,17 @@ func end(e model.End) string { return e.Element + ":" + e.Interface }
 
 // addresses are an element's own, the loopback's first; a table for people shows the first few.
 func addresses(e *model.ResolvedElement, all bool) string {
-	var list []string
-	for _, p := range e.Loopback {
-		list = append(list, p.Addr().String())
-	}
-	for _, i := range e.Interfaces {
-		for _, p := range i.Addresses {
-			list = append(list, p.String())
-		}
-	}
+	list := each.Of(e.Loopback, func(p netip.Prefix) string { return p.Addr().String() })
+	list = append(list, each.Of(interfaceAddresses(e), netip.Prefix.String)...)
 	if all {
 		return strings.Join(list, ",")
 	}
 	return nameList(list, 2)
+}
+
+// interfaceAddresses are the addresses of an element's interfaces, each with its subnet.
+func interfaceAddresses(e *model.ResolvedElement) []netip.Prefix {
+	return slices.Concat(each.Of(e.Interfaces, func(i model.ResolvedInterface) []netip.Prefix { return i.Addresses })...)
 }
 
 // paths writes "n1 → n2 → n3", and "local" for a link within one node.
@@ -355,14 +354,7 @@ func oneLine(s string) string { return printable(strings.Join(strings.Fields(s),
 
 // missingKeys returns, in order, the keys of shown that are not alive any more.
 func missingKeys(shown map[string]string, alive map[string]bool) []string {
-	var gone []string
-	for key := range shown {
-		if !alive[key] {
-			gone = append(gone, key)
-		}
-	}
-	slices.Sort(gone)
-	return gone
+	return each.That(sortedKeys(shown), func(key string) bool { return !alive[key] })
 }
 
 // clock writes a time of the user's day; with the date when that is another day.

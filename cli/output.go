@@ -31,13 +31,17 @@ type output struct {
 }
 
 func (o *output) addFlag(cmd *cobra.Command, formats ...string) {
-	cmd.Flags().VarP(&formatFlag{value: &o.format, allowed: formats}, "output", "o",
-		"print as "+orList(slices.Clone(formats))+" instead of a table for people")
-	mustComplete(cmd.RegisterFlagCompletionFunc("output",
-		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+	oneOf(cmd, &o.format, "output", "o", "print as "+orList(slices.Clone(formats))+" instead of a table for people",
+		formats...)
 	if slices.Contains(formats, formatWide) {
 		cmd.Flags().BoolVar(&o.noHeading, "no-headers", false, "print tables without their heading")
 	}
+}
+
+// oneOf adds a flag that takes one of a few words, and offers them.
+func oneOf(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
+	cmd.Flags().VarP(&formatFlag{value: value, allowed: words}, name, short, usage)
+	mustComplete(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // formatFlag is a flag that takes one of a few words.

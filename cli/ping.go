@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -164,23 +165,9 @@ func pickAddress(from, to *model.ResolvedElement, id model.ID, family model.Fami
 func isFamily(a netip.Addr, f model.Family) bool { return a.Is4() == (f == model.IPv4) }
 
 func hasAddressIn(e *model.ResolvedElement, subnet netip.Prefix) bool {
-	for _, i := range e.Interfaces {
-		for _, p := range i.Addresses {
-			if subnet.Contains(p.Addr()) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(interfaceAddresses(e), func(p netip.Prefix) bool { return subnet.Contains(p.Addr()) })
 }
 
 func hasFamily(e *model.ResolvedElement, f model.Family) bool {
-	for _, i := range e.Interfaces {
-		for _, p := range i.Addresses {
-			if isFamily(p.Addr(), f) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(interfaceAddresses(e), func(p netip.Prefix) bool { return isFamily(p.Addr(), f) })
 }

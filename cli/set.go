@@ -241,8 +241,7 @@ func objects(ctx context.Context, cl Client, network string) ([]string, error) {
 		return nil, err
 	}
 	names := each.Of(elements, func(e model.ElementView) string { return e.ID.Element })
-	names = append(names, each.Of(links, func(l model.LinkStatus) string { return l.Link.Name })...)
-	return names, nil
+	return append(names, each.Of(links, func(l model.LinkStatus) string { return l.Link.Name })...), nil
 }
 
 // completeObjects offers networks and, once one is typed, its elements and links.
