@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/trust"
 )
@@ -235,12 +236,8 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if !sub.Hidden {
-			names = append(names, sub.Name())
-		}
-	}
+	known := each.That(cmd.Commands(), func(sub *cobra.Command) bool { return !sub.Hidden })
+	names := each.Of(known, (*cobra.Command).Name)
 	return &Error{Code: ExitUsage, Err: fmt.Errorf("there is no command %q%s; `%s --help` lists all",
 		args[0], didYouMean(args[0], names), cmd.CommandPath())}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/archive"
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/spec"
@@ -150,16 +151,8 @@ func packed(ctx context.Context, cl Client, id model.ID, name string, spool *os.
 
 // linksOf names the links among files.
 func linksOf(files []model.OwnFile) string {
-	var links []string
-	for _, f := range files {
-		if f.Link {
-			links = append(links, oneLine(f.Path))
-		}
-	}
-	if len(links) > 8 {
-		return strings.Join(links[:8], ", ") + fmt.Sprintf(" and %d more", len(links)-8)
-	}
-	return strings.Join(links, ", ")
+	links := each.That(files, func(f model.OwnFile) bool { return f.Link })
+	return model.FewNames(8, each.Of(links, func(f model.OwnFile) string { return oneLine(f.Path) }))
 }
 
 // writeArchive writes an archive beside its place, and puts it there when all of it is on the disk.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/convert"
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/spec"
 )
 
@@ -124,14 +126,7 @@ func wrongLines(err error) string {
 	if !errors.As(err, &all) {
 		return "  " + err.Error()
 	}
-	text := ""
-	for i, e := range all {
-		if i > 0 {
-			text += "\n"
-		}
-		text += "  " + e.Message
-	}
-	return text
+	return "  " + strings.Join(each.Of(all, func(e *spec.Error) string { return e.Message }), "\n  ")
 }
 
 // readLab reads a lab's file. It also returns how to read the files that the lab names; there is no way to do so if the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -19,13 +20,10 @@ func (c *CLI) keptConfigurations(ctx context.Context, cl Client, network string,
 	if err != nil {
 		return err
 	}
-	var kept []model.ElementView
-	for _, e := range elements {
-		// What a router that runs has to say is that it keeps its own configuration.
-		if e.Phase == model.PhaseRunning && e.Message != "" && e.LastTold == 0 && concerned(e.ID.Element) {
-			kept = append(kept, e)
-		}
-	}
+	// What a router that runs has to say is that it keeps its own configuration.
+	kept := each.That(elements, func(e model.ElementView) bool {
+		return e.Phase == model.PhaseRunning && e.Message != "" && e.LastTold == 0 && concerned(e.ID.Element)
+	})
 	left := max(0, len(kept)-shownKept)
 	for _, e := range kept[:len(kept)-left] {
 		if _, err := fmt.Fprintf(c.Out, "note: %s %s\n", e.ID, c.told(e.Message)); err != nil {

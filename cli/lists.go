@@ -314,7 +314,8 @@ func addresses(e *model.ResolvedElement, all bool) string {
 
 // interfaceAddresses are the addresses of an element's interfaces, each with its subnet.
 func interfaceAddresses(e *model.ResolvedElement) []netip.Prefix {
-	return slices.Concat(each.Of(e.Interfaces, func(i model.ResolvedInterface) []netip.Prefix { return i.Addresses })...)
+	of := func(i model.ResolvedInterface) []netip.Prefix { return i.Addresses }
+	return slices.Concat(each.Of(e.Interfaces, of)...)
 }
 
 // paths writes "n1 → n2 → n3", and "local" for a link within one node.

@@ -41,7 +41,8 @@ func (o *output) addFlag(cmd *cobra.Command, formats ...string) {
 // oneOf adds a flag that takes one of a few words, and offers them.
 func oneOf(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
 	cmd.Flags().VarP(&formatFlag{value: value, allowed: words}, name, short, usage)
-	mustComplete(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	mustComplete(cmd.RegisterFlagCompletionFunc(name,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // formatFlag is a flag that takes one of a few words.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/polyplane/polyplane/each"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/netdev"
@@ -253,13 +254,8 @@ func (t *trafficRun) figures() error {
 	}
 	for _, path := range t.paths {
 		for _, f := range trialFigures {
-			var samples []float64
-			for _, r := range t.report.Trials {
-				if r.Label == path.label() {
-					samples = append(samples, f.value(r))
-				}
-			}
-			if err := t.figure(path.label(), f.name, f.unit, samples); err != nil {
+			own := each.That(t.report.Trials, func(r trial.Result) bool { return r.Label == path.label() })
+			if err := t.figure(path.label(), f.name, f.unit, each.Of(own, f.value)); err != nil {
 				return err
 			}
 		}
