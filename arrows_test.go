@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"wire":                 {"node/control"},
 	"wire/tunnel":          {},
 	"wire/socket":          {},
+	"wire/sparse":          {},
 	"wire/decoding":        {},
 	"trust":                {"durable"},
 	"linux":                {},

@@ -30,6 +30,7 @@ type Client interface {
 	Rescuer
 	Carrier
 	Imager
+	Relocator
 }
 
 var _ Client = (*client.Client)(nil)
@@ -43,6 +44,12 @@ type Lister interface {
 	Elements(ctx context.Context, network string) ([]model.ElementView, error)
 	Links(ctx context.Context, network string) ([]model.LinkStatus, error)
 	Dump(ctx context.Context, network string) (model.Dump, error)
+}
+
+// Relocator moves elements between nodes.
+type Relocator interface {
+	Move(ctx context.Context, id model.ID, request model.MoveRequest) (model.MoveResult, error)
+	Moves(ctx context.Context, network string) ([]model.MoveStatus, error)
 }
 
 // Imager keeps images.

@@ -48,6 +48,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.actCommand(model.ActionRestart, "Stop elements and start them again", "restarted"),
 		c.actCommand(model.ActionSuspend, "Hold elements' processes; packets are forwarded on", "suspended"),
 		c.actCommand(model.ActionResume, "Let suspended elements' processes go on", "resumed"),
+		c.moveCommand(),
 		c.quarantineCommand(),
 		c.releaseCommand(),
 		c.execCommand(),

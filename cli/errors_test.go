@@ -26,7 +26,7 @@ func TestFailures(t *testing.T) {
 		says []string
 	}{
 		{lab(), "gte", ExitUsage, []string{`no command "gte"`, "did you mean get?"}},
-		{lab(), "get", ExitUsage, []string{"networks, nodes, elements, links, substrate, events or fib", "Usage:"}},
+		{lab(), "get", ExitUsage, []string{"networks, nodes, elements, links, substrate, moves, events or fib", "Usage:"}},
 		{lab(), "get elemnts", ExitUsage, []string{"did you mean elements?"}},
 		{lab(), "get networks lab", ExitUsage, []string{`unexpected argument "lab"`}},
 		{lab(), "get networks --outputt json", ExitUsage, []string{"unknown flag"}},

@@ -32,11 +32,11 @@ type listing[T any] struct {
 func (c *CLI) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get",
-		Short:   "List networks, nodes, elements, links, the substrate, events or forwarding tables",
+		Short:   "List networks, nodes, elements, links, the substrate, moves, events or forwarding tables",
 		GroupID: groupLook,
 		Args:    noKind,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate, events or fib")
+			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate, moves, events or fib")
 		},
 		Example: "  polyplane get networks\n  polyplane get elements lab -o wide\n  polyplane get links -w\n" +
 			"  polyplane get elements -o name | xargs -n1 polyplane describe",
@@ -47,6 +47,7 @@ func (c *CLI) getCommand() *cobra.Command {
 		listCommand(c, elementListing()),
 		listCommand(c, linkListing()),
 		listCommand(c, substrateListing()),
+		listCommand(c, moveListing()),
 		c.eventsCommand(),
 		c.fibCommand(),
 	)
@@ -57,7 +58,7 @@ func noKind(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	kinds := []string{"networks", "nodes", "elements", "links", "substrate", "events", "fib"}
+	kinds := []string{"networks", "nodes", "elements", "links", "substrate", "moves", "events", "fib"}
 	return usageError(cmd, "there is nothing called %q to get%s; there are %s",
 		args[0], didYouMean(args[0], kinds), strings.Join(kinds, ", "))
 }
@@ -98,7 +99,9 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 		cmd.ValidArgsFunction = c.completeFirst(c.completeNetworks, c.completeElements)
 	}
 	o.addFlag(cmd, formatJSON, formatYAML, formatWide, formatName)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on: print a line for whatever changes")
+	if l.pick != nil {
+		cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on: print a line for whatever changes")
+	}
 	return cmd
 }
 

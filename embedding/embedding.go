@@ -50,23 +50,51 @@ func UsageOf(records []model.Record) Usage {
 			if !ok {
 				continue
 			}
-			n := u.Nodes[node]
-			n.CPU += el.CPU
-			n.Memory += el.Memory
-			n.Weight += max(el.CPU, DefaultWeight)
-			n.Elements++
-			u.Nodes[node] = n
+			u.count(node, el)
 		}
-		for _, paths := range placed.Links {
-			for _, p := range paths {
-				for i := 1; i < len(p.Nodes); i++ {
-					u.Links[Direction{p.Nodes[i-1], p.Nodes[i]}] += p.Bandwidth
-					u.Links[Direction{p.Nodes[i], p.Nodes[i-1]}] += p.Bandwidth
-				}
-			}
+		for name := range placed.Links {
+			u.reserve(placed.Links[name])
+		}
+		if m := r.Moving; m != nil && m.Step == model.MoveCopying {
+			u.reserveMove(&r, m)
 		}
 	}
 	return u
+}
+
+// count adds an element to what a node has.
+func (u *Usage) count(node string, el *model.Element) {
+	n := u.Nodes[node]
+	n.CPU += el.CPU
+	n.Memory += el.Memory
+	n.Weight += max(el.CPU, DefaultWeight)
+	n.Elements++
+	u.Nodes[node] = n
+}
+
+func (u *Usage) reserve(paths []model.LinkPath) {
+	for _, p := range paths {
+		for i := 1; i < len(p.Nodes); i++ {
+			u.Links[Direction{p.Nodes[i-1], p.Nodes[i]}] += p.Bandwidth
+			u.Links[Direction{p.Nodes[i], p.Nodes[i-1]}] += p.Bandwidth
+		}
+	}
+}
+
+// reserveMove adds what a network will take once an element has been moved, beside what it takes until then: the move
+// may be taken back.
+func (u *Usage) reserveMove(r *model.Record, m *model.Moving) {
+	for i := range r.Network.Elements {
+		if el := &r.Network.Elements[i]; el.Name == m.Element {
+			u.count(m.To, el)
+		}
+	}
+	for name, paths := range m.Placement.Links {
+		if !slices.EqualFunc(paths, r.Assigned.Placement.Links[name],
+			func(a, b model.LinkPath) bool { return slices.Equal(a.Nodes, b.Nodes) }) {
+			u.reserve(paths)
+		}
+	}
 }
 
 // Refusal is the error of a network that does not fit. It has everything that is wrong, one sentence each, about the

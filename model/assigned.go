@@ -76,6 +76,8 @@ type Record struct {
 	Set       Settings            `json:"set,omitzero"`
 	// FaultRun is the schedule of faults that was started last, until it is stopped.
 	FaultRun *FaultRun `json:"faultRun,omitempty"`
+	// Moving is the move of an element that is under way; nil when there is none.
+	Moving *Moving `json:"moving,omitempty"`
 	// Policies are those of administrators. They come before the document's.
 	Policies Policies `json:"policies,omitempty"`
 	// Owner made the network; Network.Owner comes before it.

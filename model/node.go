@@ -98,6 +98,8 @@ type ElementStatus struct {
 	LastTold Duration `json:"lastTold,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
+	// Arrived is the move by which it came to the node, once it has the disk that was sent.
+	Arrived string `json:"arrived,omitempty"`
 	// Incident is the attack for which the node has cut the element's links, and which the manager has not decided
 	// about.
 	Incident *Incident `json:"incident,omitempty"`

@@ -12,6 +12,39 @@ type ResolvedRecord struct {
 	Assigned  Assigned
 	Overrides map[string]Override
 	Policies  Policies
+	Moving    *Moving
+}
+
+// offLine tells that the far ends of an element's links have no carrier.
+func (r *ResolvedRecord) offLine(element string) bool {
+	return r.Overrides[element].offLine() || r.Moving.Copies(element)
+}
+
+// moves adds what a move that is under way asks of nodes to their parts.
+func (r *ResolvedRecord) moves(parts map[string]NodeNetwork) {
+	m := r.Moving
+	if m == nil {
+		return
+	}
+	at := m.To
+	if m.Step == MoveCopying {
+		at = r.Assigned.Placement.Elements[m.Element]
+	}
+	elements := parts[at].Elements
+	i := slices.IndexFunc(elements, func(e NodeElement) bool { return e.Name == m.Element })
+	switch {
+	case i < 0:
+	case m.Step != MoveCopying:
+		elements[i].Arrived = m.Move
+	default:
+		elements[i].Leaving = m.Move
+		part, ok := parts[m.To]
+		if !ok {
+			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+		}
+		part.Arriving = []Arrival{{Element: m.Element, Move: m.Move, Disk: elements[i].Limits().Disk}}
+		parts[m.To] = part
+	}
 }
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
@@ -139,7 +172,7 @@ func (r ResolvedRecord) parts(simulated map[string]bool) map[string]NodeNetwork 
 				far := PlacedFar{Far: *f}
 				farNode := placed[far.Element]
 				far.Stopped = stopped[i.Link]
-				far.Down = far.Stopped || farNode == "" || r.Overrides[far.Element].offLine()
+				far.Down = far.Stopped || farNode == "" || r.offLine(far.Element)
 				if farNode != "" && farNode != node {
 					in, also := r.Assigned.paths(i.Link, simulated)
 					far.Node, far.VNI, far.Via = farNode, in.VNI, in.via(node, farNode, simulated)
@@ -176,6 +209,7 @@ func (r ResolvedRecord) parts(simulated map[string]bool) map[string]NodeNetwork 
 		}
 	}
 	r.relay(parts, simulated)
+	r.moves(parts)
 	return parts
 }
 

@@ -22,6 +22,8 @@ type NodeNetwork struct {
 	Edges []PlacedEdge `json:"edges,omitempty"`
 	// Relays are the links whose path leads through the node. A node may have these and no elements.
 	Relays []Relay `json:"relays,omitempty"`
+	// Arriving are elements that are being moved to the node, and are not on it yet: it takes their disks.
+	Arriving []Arrival `json:"arriving,omitempty"`
 	// Names are the addresses of all elements of the network, wherever they are, so that they find each other by name.
 	Names []NamedAddresses `json:"names,omitempty"`
 	// Outside tells that an internet edge leads out of the network.
@@ -73,6 +75,10 @@ func (n *NamedAddresses) add(prefixes []netip.Prefix) {
 type NodeElement struct {
 	PlacedElement
 	Override
+	// Leaving is the move by which it leaves the node: it stands still, and its disk is left alone. Arrived is the one
+	// by which it has come: it starts with the disk that was sent, and not without it.
+	Leaving string `json:"leaving,omitempty"`
+	Arrived string `json:"arrived,omitempty"`
 }
 
 // PlacedElement is an element whose interfaces know where their far ends are.

@@ -160,6 +160,7 @@ type Agent struct {
 	pulse    pulse
 	kernel   kernel
 	hoards   hoards
+	moves    moves
 	offered  offered
 
 	// The loop's own.

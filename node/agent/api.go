@@ -136,6 +136,8 @@ func (a *Agent) handler() http.Handler {
 	handle("POST /v1/looks", a.lookInside)
 	handle("GET /v1/kept", a.kept)
 	handle("POST "+element+"/disk", a.renewDisk)
+	handle("GET "+element+"/departure", a.departure)
+	handle("PUT "+element+"/arrival", a.arrival)
 	handle("GET /v1/trash", a.listTrash)
 	handle("POST /v1/trash/restore", a.restoreTrash)
 	handle("POST /v1/trash/empty", a.emptyTrash)

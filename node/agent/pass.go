@@ -36,13 +36,17 @@ type plan struct {
 	held    map[string]bool // networks to be left as they are
 	relays  []relay
 	watched []watched
+	// arriving are elements whose disks are being sent here, arrived the moves by which elements came.
+	arriving map[model.ID]arrival
+	arrived  map[model.ID]string
 }
 
 func newPlan(s *model.NodeState) plan {
 	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{},
 		edges:  map[string]model.PlacedEdge{},
 		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, quotas: map[string]model.TableQuota{},
-		punts: map[string]int{}, held: map[string]bool{}}
+		punts: map[string]int{}, held: map[string]bool{},
+		arriving: map[model.ID]arrival{}, arrived: map[model.ID]string{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
 	}
@@ -58,8 +62,17 @@ func newPlan(s *model.NodeState) plan {
 		}
 		quota := n.Slice.TableQuota()
 		p.quotas[n.Name], p.punts[n.Name] = quota, quota.Punts
+		for _, a := range n.Arriving {
+			p.arriving[model.ID{Network: n.Name, Element: a.Element}] = arrival{a, n.Owner}
+		}
 		for _, e := range n.Elements {
 			c, id := e.Control, model.ID{Network: n.Name, Element: e.Name}
+			if e.Leaving != "" {
+				e.Stopped = true
+			}
+			if e.Arrived != "" {
+				p.arrived[id] = e.Arrived
+			}
 			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Title: n.Title,
 				Owner: n.Owner, Element: e, Names: n.Names, Outside: n.Outside})
 			p.order = append(p.order, id)
@@ -101,6 +114,7 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	if a.plan.of != a.desired {
 		a.plan = newPlan(a.desired)
 	}
+	a.settleMoves(ctx)
 	a.pulse.at("make elements")
 	outcomes := a.applyControls(ctx)
 	a.pulse.at("have routers forwarded for")

@@ -149,6 +149,9 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		}
 		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.busy || o.waits,
 			Restarts: o.restarts, Message: o.warning.Message, Usage: a.usage.now[id]}
+		if a.moves.settled[id] {
+			s.Arrived = o.job.Element.Arrived
+		}
 		if o.phase == model.PhaseStarting {
 			s.Message = cmp.Or(s.Message, o.message)
 		}

@@ -5,6 +5,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -286,6 +287,22 @@ type Carrier interface {
 	// Unpack writes the files of a tree. It looks at all of the tree before it writes the first.
 	Unpack(ctx context.Context, id model.ID, r io.Reader) error
 }
+
+// Mover is a driver whose elements can be moved with what they own on disk. A move has a name (model.Moving).
+type Mover interface {
+	// Depart writes the disk of an element that leaves by this move, as package wire/sparse has it; one of no size where
+	// the element has none. It is an ErrNotYet while the element still runs.
+	Depart(ctx context.Context, id model.ID, move string, w io.Writer) error
+	// Arrive takes such a disk, and returns when all of it is kept. It may be called again.
+	Arrive(ctx context.Context, network, owner string, a model.Arrival, r io.Reader) error
+	// Settle has an element that has come take up the disk that was sent, and returns whether it has.
+	Settle(ctx context.Context, id model.ID, move string) (bool, error)
+	// KeepArrivals puts all disks that were sent into the trash, but for those of these moves, by element.
+	KeepArrivals(ctx context.Context, moves map[model.ID]string) error
+}
+
+// ErrNotYet is of what will be possible in a moment.
+var ErrNotYet = errors.New("not yet")
 
 // Looker is a driver that can tell what the routing of its elements knows. Look returns an answer a look, in their
 // order. It bounds what an element's processes may take of the node for that, and how long they may take.

@@ -63,6 +63,11 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	}
 	next := d.next
 	next.Assigned = assigned
+	if old != nil {
+		if m := old.Record.Moving; m != nil && placed[m.Element] == m.To {
+			next.Moving = m // what it has been sent is still to be taken up
+		}
+	}
 	if s.restrain(&next, old); s.Overwrite {
 		next.Overrides = overwriteAll(next.Overrides, resolved)
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -40,6 +41,13 @@ func (d *Draft) Resolved() model.Resolved { return d.resolved }
 func Draw(doc model.Network, old *Network, owner string, now time.Time) (*Draft, error) {
 	if large := resolve.Bounds(&doc); len(large) > 0 {
 		return nil, unfit(doc.Name, large)
+	}
+	if old != nil {
+		if m := old.Record.Moving; m != nil && m.Step == model.MoveCopying {
+			return nil, &Refusal{Kind: Conflict, Detail: fmt.Sprintf("network %s is not changed: %s is being moved from "+
+				"node %s to node %s; try again when that is done (`polyplane get moves`)", doc.Name, m.Element, m.From,
+				m.To)}
+		}
 	}
 	var marks model.Settings
 	if old != nil {

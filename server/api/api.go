@@ -27,6 +27,7 @@ const maxBodyOfSeveral = 4 * maxBody
 // Server answers the API's requests out of what it is given.
 type Server struct {
 	networks Networks
+	moves    Moves
 	views    Views
 	agents   Agents
 	settings Settings
@@ -45,7 +46,7 @@ var setErrors sync.Once
 // New returns a server of the API.
 func New(services Services) *Server {
 	setErrors.Do(func() { huma.NewError = newError })
-	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents,
+	s := &Server{networks: services.Networks, moves: services.Moves, views: services.Views, agents: services.Agents,
 		settings: services.Settings,
 		gate:     services.Gate, tokens: services.Tokens, members: services.Members, data: services.Data,
 		images: services.Images,
@@ -56,6 +57,7 @@ func New(services Services) *Server {
 	api := humago.New(s.guard, c)
 	s.userRoutes(api)
 	s.settingRoutes(api)
+	s.moveRoutes(api)
 	s.watchRoutes(api)
 	s.agentRoutes(api)
 	s.streamRoutes(api)

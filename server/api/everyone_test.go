@@ -28,13 +28,14 @@ var whoMayUse = map[string]string{
 	"networks": "users", "elements": "users", "links": "users", "dump": "users", "events": "users", "quotas": "users",
 	"policies": "users", "images": "users", "kept-tree": "users", "trash": "users", "names": "users",
 	"what-if": "users",
+	"moves": "users",
 
 	"network": "root admin viewer owner", "logs": "root admin viewer owner", "running": "root admin viewer owner",
 	"fib": "root admin viewer owner", "trace": "root admin viewer owner", "tree": "root admin viewer owner",
 
 	"files": "root admin owner", "put-files": "root admin owner", "keep": "root admin owner", "disk": "root admin owner",
 	"set": "root admin owner", "delete": "root admin owner", "check": "root admin owner", "faults": "root admin owner",
-	"act": "root admin owner", "exec": "root admin owner", "console": "root admin owner", "capture": "root admin owner",
+	"act": "root admin owner", "move": "root admin owner", "exec": "root admin owner", "console": "root admin owner", "capture": "root admin owner",
 
 	// Whose the networks, images and files are that these name, the manager looks at.
 	"apply": "root admin owner other", "apply-all": "root admin owner other", "put-image": "root admin owner other",

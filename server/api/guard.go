@@ -73,6 +73,7 @@ var needs = map[string]need{
 	"GET /v1/quotas":          anyUser,
 	"GET /v1/policies":        anyUser,
 	"GET /v1/images":          anyUser,
+	"GET /v1/moves":           anyUser,
 	"GET /v1/trees/{tree}":    anyUser, // the manager looks at whose they are
 	"GET /metrics":            allSeeing,
 
@@ -91,6 +92,7 @@ var needs = map[string]need{
 	"POST /v1/networks/{network}/check":                      useNetwork,
 	"POST /v1/networks/{network}/faults":                     useNetwork,
 	"POST /v1/networks/{network}/elements/{element}/actions": useNetwork,
+	"POST /v1/networks/{network}/elements/{element}/move":    useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/exec":     useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/console":  useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/capture":  useNetwork,

@@ -13,6 +13,7 @@ import (
 // Services are what the API is made of.
 type Services struct {
 	Networks Networks
+	Moves    Moves
 	Views    Views
 	Agents   Agents
 	Settings Settings

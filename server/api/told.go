@@ -69,6 +69,16 @@ func (s *Server) told(ctx context.Context, v any) any {
 		for i := range v {
 			v[i] = tellApplied(n, v[i])
 		}
+	case model.MoveResult:
+		v.ID.Network, v.Notes = n.Call(v.ID.Network), slices.Clone(v.Notes)
+		for i := range v.Notes {
+			v.Notes[i] = n.Told(v.Notes[i])
+		}
+		return v
+	case []model.MoveStatus:
+		for i := range v {
+			v[i].ID.Network, v[i].Message = n.Call(v[i].ID.Network), n.Told(v[i].Message)
+		}
 	case model.SetResult:
 		v.Record, v.Before = *tellRecord(n, &v.Record), *tellRecord(n, &v.Before)
 		return v

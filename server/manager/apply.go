@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,7 @@ type change struct {
 	record          model.Record
 	resolved        model.Resolved
 	reason, message string // of an event; none without a reason
+	object          string // of the event; the network where it is empty
 
 	parts map[string]part
 }
@@ -309,7 +311,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		n.begin(old)
 		m.networks[name] = n
 		if c.reason != "" {
-			m.networkEvent(model.Info, name, c.reason, c.message, "")
+			m.networkEvent(model.Info, cmp.Or(c.object, name), c.reason, c.message, "")
 		} else if old != nil {
 			n.phase = old.phase
 		}

@@ -35,6 +35,7 @@ type Manager struct {
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
 	restraints restraints
 	faults     schedule
+	moves      moves
 	images     *shelf
 	wondering  turns // of those who ask what would be
 }
@@ -73,6 +74,7 @@ var (
 	_ api.Networks = (*Manager)(nil)
 	_ api.Views    = (*Manager)(nil)
 	_ api.Agents   = (*Manager)(nil)
+	_ api.Moves    = (*Manager)(nil)
 	_ api.Settings = (*Manager)(nil)
 	_ api.Gate     = (*Manager)(nil)
 	_ api.Tokens   = (*Manager)(nil)
@@ -117,6 +119,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		wake: make(chan struct{}, 1)}
 	m := &Manager{known: k, gate: gate{known: k}, started: time.Now()}
 	m.agents, m.faults = newAgents(k.reach, k.heir), schedule{k, m, make(chan struct{}, 1)}
+	m.moves = newMoves(k, m)
 	var err error
 	m.images = &shelf{known: k, allowed: m.Allowed}
 	m.quotas, m.checks.known = quotas{known: k, gate: &m.gate, images: m.images}, k
@@ -316,6 +319,7 @@ const loopEvery = 10 * time.Second
 func (m *Manager) Loop(ctx context.Context) {
 	var schedules sync.WaitGroup
 	schedules.Go(func() { m.faults.run(ctx) })
+	schedules.Go(func() { m.moves.run(ctx) })
 	defer schedules.Wait()
 	tick := time.Tick(loopEvery)
 	cut := cuts{Manager: m}

@@ -20,7 +20,7 @@ type part struct {
 // makeParts computes a network's parts by node.
 func (k *known) makeParts(r model.Record, resolved model.Resolved, substrate model.Substrate) (map[string]part, error) {
 	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides,
-		Policies: r.Policies}}, substrate)
+		Policies: r.Policies, Moving: r.Moving}}, substrate)
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {

@@ -27,6 +27,7 @@ type rebuilt struct {
 // have. With partial it leaves out links of which only one end is known, because the other end's node does not answer.
 func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	numbers *resolve.Numbers) (*rebuilt, error) {
+	parts, moving := withoutMoves(parts)
 	r := &rebuilt{parts: parts}
 	net := model.Network{Name: name}
 	as := model.Assigned{Links: map[string]model.AssignedLink{},
@@ -137,6 +138,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	as.Placement.Links = relayedPaths(net.Links, &as, parts)
 	document, _ := resolve.Read(net) // it was right when it was applied
 	r.record = model.Record{Network: document.Network(), Assigned: as, Revision: 1}
+	r.record.Moving = moving
 	if len(overrides) > 0 {
 		r.record.Overrides = overrides
 	}
@@ -146,6 +148,47 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	}
 	r.compare()
 	return r, nil
+}
+
+// withoutMoves takes back the move of an element that still is where it was: the manager that sent its disk is no more.
+// One that has the disk that was sent, or is about to, goes on.
+func withoutMoves(parts map[string]model.NodeNetwork) (without map[string]model.NodeNetwork, moving *model.Moving) {
+	leaving := map[string]bool{}
+	stopped := map[string]bool{}
+	for node, part := range parts {
+		for i := range part.Elements {
+			e := &part.Elements[i]
+			if e.Leaving != "" {
+				leaving[e.Name] = true
+			}
+			if e.Override.Stopped || e.Override.Quarantined {
+				stopped[e.Name] = true
+			}
+			if e.Arrived != "" {
+				moving = &model.Moving{Move: e.Arrived, Element: e.Name, To: node, Step: model.MoveStarting}
+			}
+		}
+	}
+	if len(leaving) == 0 {
+		return parts, moving
+	}
+	without = maps.Clone(parts)
+	for node, part := range parts {
+		part.Arriving, part.Elements = nil, slices.Clone(part.Elements)
+		for i := range part.Elements {
+			e := &part.Elements[i]
+			e.Leaving, e.Interfaces = "", slices.Clone(e.Interfaces)
+			for k := range e.Interfaces {
+				if f := e.Interfaces[k].Far; f != nil && leaving[f.Element] && f.Down {
+					far := *f
+					far.Down = f.Stopped || stopped[f.Element]
+					e.Interfaces[k].Far = &far
+				}
+			}
+		}
+		without[node] = part
+	}
+	return without, moving
 }
 
 // relayedPaths are the paths of links that nodes relay, as far as these have told. The others are found anew. A node
@@ -282,7 +325,7 @@ func (r *rebuilt) compare() {
 		substrate.Nodes = append(substrate.Nodes, model.SubstrateNode{Name: node})
 	}
 	states := model.NodeStates([]model.ResolvedRecord{{Network: r.resolved, Assigned: r.record.Assigned,
-		Overrides: r.record.Overrides}}, substrate)
+		Overrides: r.record.Overrides, Moving: r.record.Moving}}, substrate)
 	for _, node := range slices.Sorted(maps.Keys(r.parts)) {
 		var now model.NodeNetwork
 		if n := states[node].Networks; len(n) == 1 {

@@ -82,7 +82,7 @@ func Run(ctx context.Context, config Config) error {
 	wg.Go(func() { keeper.run(loop) })
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
-	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m,
+	server := api.New(api.Services{Networks: m, Moves: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m,
 		Members: m, Data: m, Images: m.images, Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()

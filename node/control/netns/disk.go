@@ -175,6 +175,9 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, cause error) error {
 // mountDisk mounts the element's disk. If there is none, it makes one.
 func (d *Driver) mountDisk(job *control.Job) error {
 	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
+	if err := d.checkMove(job); err != nil {
+		return err
+	}
 	if linux.IsMount(dir) { // it is about to be emptied
 		return fmt.Errorf("mount the element's disk at %s: something else is mounted there; unmount it", dir)
 	}

@@ -54,10 +54,11 @@ type Driver struct {
 
 	mounts mountWatch // tells whether the elements' mounts may have changed
 
-	disks sync.Mutex           // held while an empty disk is made or looked at; guards sound
-	sound map[model.Bytes]bool // empty images that were found whole in this life
-	holds holds
-	rooms *linux.Rooms
+	arriving sync.Mutex           // held while a disk is taken that another node sends
+	disks    sync.Mutex           // held while an empty disk is made or looked at; guards sound
+	sound    map[model.Bytes]bool // empty images that were found whole in this life
+	holds    holds
+	rooms    *linux.Rooms
 
 	crew    *crew
 	hurried bool          // Apply and Remove wait for nobody

@@ -265,8 +265,12 @@ func (d *Driver) mayHave(is *model.TrashItem, size model.Bytes, anyOwner bool) e
 func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.elements[id] == nil {
+	e := d.elements[id]
+	if e == nil {
 		return fmt.Errorf("there is no element %s on node %s", id, d.dirs.Node)
+	}
+	if e.job.Element.Leaving != "" || e.job.Element.Arrived != "" {
+		return fmt.Errorf("give %s a new disk: %w", id, errMoving)
 	}
 	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
 		d.doubtDisks()
@@ -300,6 +304,8 @@ func (d *Driver) takeDisk(ctx context.Context, id model.ID) error {
 		return fmt.Errorf("there is no element %s on node %s: apply its network again (with `node: %s`, if it has "+
 			"another place now), stop the "+
 			"element, and restore its disk then", id, d.dirs.Node, d.dirs.Node)
+	case e.job.Element.Leaving != "" || e.job.Element.Arrived != "":
+		return errMoving
 	case e.process.running():
 		return fmt.Errorf("it runs on the disk that it has: `polyplane stop %s` first", id)
 	}
