@@ -83,7 +83,7 @@ var mayImport = map[string][]string{
 	"node/substrate": {"model", "embedding", "instance", "linux"},
 	"node/port":      {"linux"},
 	"node/control/…": {"archive", "durable", "model", "instance", "linux", "software", "node/images", "node/mirror", "node/change",
-		"node/control", "node/control/…", "node/port"},
+		"node/control", "node/control/…", "node/port", "wire/sparse"},
 	"node/forward/…": {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
 	"node/forward/fast": {"model", "linux", "node/control", "node/forward", "node/forward/companion",
 		"node/fabric/pipeline", "node/fib", "node/mirror", "node/mirror/feed"},

@@ -144,9 +144,10 @@ nodes), stopped by hand or edited inside routers stays, and so does what was set
 the file does not name. A router whose configuration was edited inside keeps it also where the file now
 says something else; apply names such routers once everything runs.
 
-An element that moves to another node starts anew there. What was written inside it does not move: its
-disk stays in the trash of the node where it was (polyplane trash). So apply refuses such a change unless
---lose-files allows it, and plan has a note.
+An element that apply moves to another node starts anew there. What was written inside it does not move:
+its disk stays in the trash of the node where it was (polyplane trash). So apply refuses such a change
+unless --lose-files allows it, and plan has a note. To take the files along, move the element first
+(polyplane move), and apply then.
 
 apply shows the changes, makes them, and waits until everything runs; ^C ends only the waiting. It
 waits up to 10 seconds for agents of nodes that are just starting.`,

@@ -260,6 +260,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
 
 
 class ElementView(TypedDict, total=False):
+    arrived: str
     atWork: bool
     attacks: dict[str, int]
     element: Required["ElementOfResolvedInterface"]
@@ -597,6 +598,79 @@ class Mirror(TypedDict, total=False):
     link: Required[str]
 
 
+class MovePromise(TypedDict, total=False):
+    interrupts: list[str]
+    keeps: list[str]
+    loses: list[str]
+
+
+class MoveRequest(TypedDict, total=False):
+    cold: bool
+    dryRun: bool
+    to: Required[str]
+
+
+MoveResult = TypedDict(
+    "MoveResult",
+    {
+        "disk": Required[int],
+        "from": Required[str],
+        "id": Required[str],
+        "links": list["MovedLink"],
+        "most": Required[int],
+        "move": str,
+        "notes": list[str],
+        "promise": Required["MovePromise"],
+        "stands": Required[int],
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
+MoveStatus = TypedDict(
+    "MoveStatus",
+    {
+        "began": Required[str],
+        "element": Required[str],
+        "ended": str,
+        "from": Required[str],
+        "id": Required[str],
+        "message": str,
+        "move": Required[str],
+        "owner": str,
+        "placement": "Placement",
+        "sent": int,
+        "stands": int,
+        "step": Required[str],
+        "title": str,
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
+class MovedLink(TypedDict, total=False):
+    after: list["LinkPath"]
+    before: list["LinkPath"]
+    link: Required[str]
+
+
+Moving = TypedDict(
+    "Moving",
+    {
+        "began": Required[str],
+        "element": Required[str],
+        "from": Required[str],
+        "move": Required[str],
+        "placement": "Placement",
+        "step": Required[str],
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
 class NameList(TypedDict, total=False):
     networks: Required[list["CalledNetwork"] | None]
     only: bool
@@ -870,6 +944,7 @@ class Record(TypedDict, total=False):
     discard: bool
     faultRun: "FaultRun"
     modified: Required[str]
+    moving: "Moving"
     network: Required["Network"]
     overrides: dict[str, "Override"]
     owner: str

@@ -69,8 +69,9 @@ func (s *Situation) checkMoves(old *Network, placed map[string]string) []error {
 			return append(problems, fmt.Errorf("and %d more", len(moves)-mostMoves))
 		}
 		problems = append(problems, model.Problem{About: model.AboutElement, Name: name,
-			Message: fmt.Sprintf("element %s would move from node %s to %s without what was written inside it",
-				name, old.on(name), placed[name])})
+			Message: fmt.Sprintf("element %s would move from node %s to %s without what was written inside it; "+
+				"`polyplane move %s/%s --to %s --cold` takes that along", name, old.on(name), placed[name],
+				old.Record.Network.Name, name, placed[name])})
 	}
 	return problems
 }

@@ -23,16 +23,15 @@ type moveInput struct {
 }
 
 func (s *Server) moveRoutes(api huma.API) {
-	huma.Register(api, operation("move", http.MethodPost, "/networks/{network}/elements/{element}/move",
+	reply(api, operation("move", http.MethodPost, "/networks/{network}/elements/{element}/move",
 		"Move an element to another node with what it owns on disk", "elements"),
-		func(ctx context.Context, in *moveInput) (*body[model.MoveResult], error) {
-			r, err := s.moves.Move(ctx, in.id(), in.Body)
-			return &body[model.MoveResult]{r}, statusError(err)
+		func(ctx context.Context, in *moveInput) (model.MoveResult, error) {
+			return s.moves.Move(ctx, in.id(), in.Body)
 		})
-	huma.Register(api, operation("moves", http.MethodGet, "/moves",
+	reply(api, operation("moves", http.MethodGet, "/moves",
 		"The moves of elements that are under way, and the latest that have ended", "elements"),
-		func(ctx context.Context, in *OfNetwork) (*body[[]model.MoveStatus], error) {
+		func(ctx context.Context, in *OfNetwork) ([]model.MoveStatus, error) {
 			all, err := s.moves.Moves(ctx, in.Network)
-			return &body[[]model.MoveStatus]{list(all)}, statusError(err)
+			return list(all), err
 		})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // standIns are nodes that do what they are told about elements and their disks, as agents do: n1… of a manager that may
@@ -468,6 +469,49 @@ func TestRemovedDuringAMove(t *testing.T) {
 	for _, n := range []string{"n1", "n2", "n3"} {
 		if state := f.desired(t, n); len(state.Networks) > 0 {
 			t.Errorf("node %s is told of %+v", n, state.Networks)
+		}
+	}
+}
+
+// A move that is under way is taken back when its network is put together from the nodes, unless the element has come:
+// then it still has its disk to take up.
+func TestMovesAreRebuilt(t *testing.T) {
+	for _, step := range []model.MoveStep{model.MoveCopying, model.MoveStarting} {
+		document, _ := resolve.Read(line("lab", 3))
+		resolved, as, err := document.Resolve(model.Assigned{}, resolve.NewNumbers())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moving := &model.Moving{Move: "m1", Element: "r2", From: "n1", To: "n2", Step: step}
+		at := map[model.MoveStep]string{model.MoveCopying: "n1", model.MoveStarting: "n2"}[step]
+		as.Placement.Elements = map[string]string{"r1": "n1", "r2": at, "r3": "n3"}
+		parts := map[string]model.NodeNetwork{}
+		for node, state := range model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: as,
+			Moving: moving}}, substrateOf(3)) {
+			for _, nn := range state.Networks {
+				parts[node] = nn
+			}
+		}
+		arrives := len(parts["n2"].Arriving)
+		if arrives == 1 != (step == model.MoveCopying) {
+			t.Errorf("%s: n2 is told of %d arrivals", step, arrives)
+		}
+		for _, e := range parts["n1"].Elements {
+			down := e.Name == "r1" && e.Interfaces[0].Far.Down
+			if e.Name == "r1" && down != (step == model.MoveCopying) {
+				t.Errorf("%s: the carrier of r1 is down: %v", step, down)
+			}
+		}
+		r, err := rebuild("lab", parts, false, resolve.NewNumbers())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.same() {
+			t.Errorf("%s: %q", step, r.notes)
+		}
+		if is := r.record.Moving; step == model.MoveCopying && is != nil ||
+			step == model.MoveStarting && (is == nil || is.Move != "m1" || is.Step != step || is.To != "n2") {
+			t.Errorf("%s: it is moving %+v", step, is)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func leftBehind(s *admission.Situation, old *network, next admission.Network, al
 		note := fmt.Sprintf("%s would move from node %s without what was written inside: the disk stays in that "+
 			"node's trash", shorten(byNode[from]), from)
 		if !allowed {
-			note += "; apply refuses that without --lose-files"
+			note += "; apply refuses that without --lose-files, and `polyplane move` takes it along"
 		}
 		notes = append(notes, note)
 	}

@@ -333,12 +333,13 @@ func TestMovesAreTold(t *testing.T) {
 	// What was written inside does not move: that must be allowed, and a plan says it.
 	if _, err := f.Apply(t.Context(), net, model.ApplyOptions{}); err == nil || err.Error() !=
 		"network lab would lose files, which only --lose-files allows: "+
-			"element r2 would move from node n1 to n2 without what was written inside it" {
+			"element r2 would move from node n1 to n2 without what was written inside it; "+
+			"`polyplane move lab/r2 --to n2 --cold` takes that along" {
 		t.Errorf("moved: %v", err)
 	}
 	const note = "r2 (to n2) would move from node n1 without what was written inside: the disk stays in that node's trash"
 	for options, want := range map[model.ApplyOptions]string{
-		{DryRun: true}:                  note + "; apply refuses that without --lose-files",
+		{DryRun: true}:                  note + "; apply refuses that without --lose-files, and `polyplane move` takes it along",
 		{DryRun: true, LoseFiles: true}: note,
 	} {
 		if r, err := f.Apply(t.Context(), net, options); err != nil || len(r.Notes) != 1 || r.Notes[0] != want {
