@@ -36,7 +36,8 @@ func (c *CLI) getCommand() *cobra.Command {
 		GroupID: groupLook,
 		Args:    noKind,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate, moves, events or fib")
+			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate, moves, "+
+				"events or fib")
 		},
 		Example: "  polyplane get networks\n  polyplane get elements lab -o wide\n  polyplane get links -w\n" +
 			"  polyplane get elements -o name | xargs -n1 polyplane describe",

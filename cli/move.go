@@ -31,7 +31,8 @@ lost, where the links will go, and for about how long the element will stand sti
 
 Until the new node has all of the disk, whatever fails takes the move back, and the element goes on where it was. The
 disk that it had stays in the trash of its old node (polyplane trash). ^C ends only the waiting.`,
-		Example: "  polyplane move lab/r2 --to n4 --dry-run\n  polyplane move lab/r2 --to n4 --cold\n  polyplane get moves",
+		Example: "  polyplane move lab/r2 --to n4 --dry-run\n  polyplane move lab/r2 --to n4 --cold\n" +
+			"  polyplane get moves",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := c.refs(cmd.Context()).element(given[0])

@@ -290,8 +290,8 @@ type Carrier interface {
 
 // Mover is a driver whose elements can be moved with what they own on disk. A move has a name (model.Moving).
 type Mover interface {
-	// Depart writes the disk of an element that leaves by this move, as package wire/sparse has it; one of no size where
-	// the element has none. It is an ErrNotYet while the element still runs.
+	// Depart writes the disk of an element that leaves by this move, as package wire/sparse has it; one of no size
+	// where the element has none. It is an ErrNotYet while the element still runs.
 	Depart(ctx context.Context, id model.ID, move string, w io.Writer) error
 	// Arrive takes such a disk, and returns when all of it is kept. It may be called again.
 	Arrive(ctx context.Context, network, owner string, a model.Arrival, r io.Reader) error

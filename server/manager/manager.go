@@ -74,7 +74,7 @@ var (
 	_ api.Networks = (*Manager)(nil)
 	_ api.Views    = (*Manager)(nil)
 	_ api.Agents   = (*Manager)(nil)
-	_ api.Moves    = (*Manager)(nil)
+	_ api.Moves    = (*moves)(nil)
 	_ api.Settings = (*Manager)(nil)
 	_ api.Gate     = (*Manager)(nil)
 	_ api.Tokens   = (*Manager)(nil)

@@ -15,7 +15,8 @@ import (
 
 // Move moves an element to another node with what it owns on disk, or tells what that would do. It returns when the
 // move has begun; Moves tells how far it is.
-func (m *Manager) Move(ctx context.Context, id model.ID, request model.MoveRequest) (model.MoveResult, error) {
+func (v *moves) Move(ctx context.Context, id model.ID, request model.MoveRequest) (model.MoveResult, error) {
+	m := v.manager
 	var d *admission.Draft
 	look := func() ([]*network, error) {
 		old, err := m.alive(ctx, id.Network)
@@ -33,7 +34,7 @@ func (m *Manager) Move(ctx context.Context, id model.ID, request model.MoveReque
 	}
 	defer m.changing.Unlock()
 	old := settled[0]
-	result, err := m.begins(old, id, &request)
+	result, err := v.begins(old, id, &request)
 	if err != nil {
 		return model.MoveResult{}, err
 	}
@@ -49,15 +50,15 @@ func (m *Manager) Move(ctx context.Context, id model.ID, request model.MoveReque
 	result.Links = admission.MovedLinks(&old.record, &next.Record)
 	result.Promise = admission.PromiseOf(old.admitted(), id.Element)
 	if was, is := nodeOf(&old.record, id.Element), nodeOf(&next.Record, id.Element); was != is {
-		result.Notes = append(result.Notes, fmt.Sprintf("its file says node: %s, which it would go back to with the next "+
-			"apply of that; write node: %s there", was, is))
+		result.Notes = append(result.Notes, fmt.Sprintf("its file says node: %s, which it would go back to with the "+
+			"next apply of that; write node: %s there", was, is))
 	}
 	switch {
 	case request.DryRun:
 		return result, nil
 	case !request.Cold:
-		return model.MoveResult{}, api.Conflict("%s stands still while it is moved, for about %s: say that this may be "+
-			"(--cold); --dry-run tells what it interrupts", id, time.Duration(result.Stands))
+		return model.MoveResult{}, api.Conflict("%s stands still while it is moved, for about %s: say that this may "+
+			"be (--cold); --dry-run tells what it interrupts", id, time.Duration(result.Stands))
 	}
 	result.Move = newMove()
 	record := old.next()
@@ -68,7 +69,7 @@ func (m *Manager) Move(ctx context.Context, id model.ID, request model.MoveReque
 	if err := m.commit(ctx, c); err != nil {
 		return model.MoveResult{}, err
 	}
-	m.moves.look()
+	v.look()
 	return result, nil
 }
 
@@ -90,30 +91,30 @@ func newMove() string {
 }
 
 // begins tells what a move begins with, or why it cannot begin, whether or not there is room at the new node.
-func (m *Manager) begins(old *network, id model.ID, request *model.MoveRequest) (model.MoveResult, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+func (v *moves) begins(old *network, id model.ID, request *model.MoveRequest) (model.MoveResult, error) {
+	v.known.mu.RLock()
+	defer v.known.mu.RUnlock()
 	r := model.MoveResult{ID: id, From: old.record.Assigned.Placement.Elements[id.Element], To: request.To}
 	e := &old.resolved.Elements[old.index[id.Element]]
 	if e.Kind != model.Switch {
 		r.Most = e.Limits().Disk
 	}
-	to, err := m.nodes.named(request.To)
-	switch from := m.nodes[r.From]; {
+	to, err := v.nodes.named(request.To)
+	switch from := v.nodes[r.From]; {
 	case err != nil:
 		return r, err
 	case r.From == r.To:
 		return r, api.Conflict("%s is on node %s already", id, r.To)
 	case old.record.Moving != nil:
-		return r, api.Conflict("%s was moved to node %s, which has not taken up its disk yet; try again when that is done "+
-			"(`polyplane get moves`)", old.record.Moving.Element, old.record.Moving.To)
+		return r, api.Conflict("%s was moved to node %s, which has not taken up its disk yet; try again when that is "+
+			"done (`polyplane get moves`)", old.record.Moving.Element, old.record.Moving.To)
 	case to.mute() != "" || !to.heard:
 		return r, api.Unavailable(fmt.Errorf("%s is not moved: node %s does not answer now", id, r.To))
 	case from == nil || from.mute() != "" || !from.heard:
-		return r, api.Conflict("%s is not moved: node %s, which has its disk, does not answer now. If that is lost for "+
-			"good, an apply of its file with `node: %s` and --lose-files makes it there anew", id, r.From, r.To)
+		return r, api.Conflict("%s is not moved: node %s, which has its disk, does not answer now. If that is lost "+
+			"for good, an apply of its file with `node: %s` and --lose-files makes it there anew", id, r.From, r.To)
 	}
-	is := m.nodes.elementStatus(old, id.Element)
+	is := v.nodes.elementStatus(old, id.Element)
 	if is.Incident != nil && old.record.Overrides[id.Element].Decided < is.Incident.At.UnixNano() {
 		return r, api.Conflict("%s is not moved: its node has cut it off, and nobody has decided about that yet "+
 			"(`polyplane quarantine` or `polyplane release`)", id)
@@ -140,14 +141,14 @@ func stands(disk model.Bytes, kind model.Kind) model.Duration {
 }
 
 // Moves are those that are under way, and the latest that have ended, of one network or of all.
-func (m *Manager) Moves(ctx context.Context, network string) ([]model.MoveStatus, error) {
+func (v *moves) Moves(ctx context.Context, network string) ([]model.MoveStatus, error) {
 	if network != "" {
-		if _, err := m.alive(ctx, network); err != nil {
+		if _, err := v.alive(ctx, network); err != nil {
 			return nil, err
 		}
 	}
 	only := api.Only(ctx)
-	return slices.DeleteFunc(m.moves.all(), func(s model.MoveStatus) bool {
+	return slices.DeleteFunc(v.all(), func(s model.MoveStatus) bool {
 		return network != "" && s.ID.Network != network || only != "" && s.Owner != only
 	}), nil
 }

@@ -37,9 +37,7 @@ const (
 // moves carries out the moves that records tell of.
 type moves struct {
 	*known
-	acts interface {
-		commit(ctx context.Context, changes ...*change) error
-	}
+	manager  *Manager
 	changed  chan struct{} // has the records looked at
 	sending  chan struct{} // holds a token for each disk that is being sent
 	patience time.Duration
@@ -52,10 +50,8 @@ type moves struct {
 	halted map[string]time.Time        // since when the element stands still, by move
 }
 
-func newMoves(k *known, acts interface {
-	commit(ctx context.Context, changes ...*change) error
-}) moves {
-	return moves{known: k, acts: acts, changed: make(chan struct{}, 1), sending: make(chan struct{}, mostMoving),
+func newMoves(k *known, m *Manager) moves {
+	return moves{known: k, manager: m, changed: make(chan struct{}, 1), sending: make(chan struct{}, mostMoving),
 		patience: moveWaits, at: func(string) {}, under: map[string]model.MoveStatus{},
 		halted: map[string]time.Time{}}
 }
@@ -298,7 +294,7 @@ func (v *moves) change(ctx context.Context, id model.ID, m *model.Moving,
 	}
 	c := &change{record: n.next(), resolved: n.resolved, object: id.String()}
 	next(n, &c.record, c)
-	return v.acts.commit(ctx, c)
+	return v.manager.commit(ctx, c)
 }
 
 // hand makes the element the new node's.
@@ -331,8 +327,8 @@ func pin[I any](elements []model.ElementOf[I], name, node string) {
 func (v *moves) undo(ctx context.Context, id model.ID, m *model.Moving, why string) bool {
 	err := v.change(ctx, id, m, func(_ *network, r *model.Record, c *change) {
 		r.Moving = nil
-		c.reason, c.message = "MoveUndone", fmt.Sprintf("its move to node %s was taken back, and it goes on at node %s: %s",
-			m.To, m.From, why)
+		c.reason, c.message = "MoveUndone", fmt.Sprintf("its move to node %s was taken back, and it goes on at node "+
+			"%s: %s", m.To, m.From, why)
 	})
 	if err == nil {
 		v.end(m.Move, model.MoveUndone, why)
@@ -369,8 +365,8 @@ func (v *moves) finish(ctx context.Context, id model.ID, m *model.Moving) bool {
 	stood := time.Since(m.Began).Round(time.Millisecond)
 	err := v.change(ctx, id, m, func(_ *network, r *model.Record, c *change) {
 		r.Moving = nil
-		c.reason, c.message = "MoveDone", fmt.Sprintf("it is on node %s with its disk, and stood still for %s; the disk that it "+
-			"had on node %s is in the trash there", m.To, stood, m.From)
+		c.reason, c.message = "MoveDone", fmt.Sprintf("it is on node %s with its disk, and stood still for %s; the "+
+			"disk that it had on node %s is in the trash there", m.To, stood, m.From)
 		if message != "" {
 			c.message += "; it fails there: " + message
 		}

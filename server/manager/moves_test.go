@@ -290,19 +290,19 @@ var r2 = model.ID{Network: "lab", Element: "r2"}
 
 func TestMoveTakesTheDiskAlong(t *testing.T) {
 	f, s := movable(t)
-	dry, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n3", DryRun: true})
+	dry, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n3", DryRun: true})
 	if err != nil || dry.From != "n1" || dry.Move != "" || len(dry.Links) != 1 || dry.Stands == 0 ||
 		len(dry.Promise.Interrupts) == 0 || len(dry.Notes) != 1 || !strings.Contains(dry.Notes[0], "node: n1") {
 		t.Errorf("%v: %+v", err, dry)
 	}
-	if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n3"}); !strings.Contains(problem(t, err).Error(), "--cold") {
+	if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n3"}); !strings.Contains(problem(t, err).Error(), "--cold") {
 		t.Errorf("a move that interrupts is made although nobody said that it may: %v", err)
 	}
 	if r := mustNetwork(t, f, "lab"); r.Revision != 1 {
 		t.Errorf("a dry run, or a refused move, has changed the network: revision %d", r.Revision)
 	}
 	since := f.seq()
-	r, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n3", Cold: true})
+	r, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n3", Cold: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestMoveTakesTheDiskAlong(t *testing.T) {
 	for _, reason := range []string{"MoveBegun", "MoveSent", "ElementMoved", "MoveDone"} {
 		f.await(t, since, "lab/r2", reason)
 	}
-	all, err := f.Moves(t.Context(), "lab")
+	all, err := f.moves.Moves(t.Context(), "lab")
 	if err != nil || len(all) != 1 || all[0].Move != r.Move || all[0].Step != model.MoveDone || all[0].Sent != 10 ||
 		all[0].Stands <= 0 {
 		t.Errorf("%v: %+v", err, all)
@@ -336,7 +336,7 @@ func TestMoveSurvivesTheManagersDeath(t *testing.T) {
 					<-free
 				}
 			}
-			if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
+			if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
 				t.Fatal(err)
 			}
 			<-dies
@@ -371,14 +371,14 @@ func TestMoveIsTakenBack(t *testing.T) {
 				s.nodes["n1"].goes = s.nodes[c.goes]
 			}
 			s.mu.Unlock()
-			if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
+			if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
 				t.Fatal(err)
 			}
 			if ev := f.await(t, since, "lab/r2", "MoveUndone"); !strings.Contains(ev.Message, c.why) {
 				t.Errorf("taken back with %q", ev.Message)
 			}
 			s.settled("r2", "n1")
-			all, err := f.Moves(t.Context(), "")
+			all, err := f.moves.Moves(t.Context(), "")
 			if err != nil || len(all) != 1 || all[0].Step != model.MoveUndone || !strings.Contains(all[0].Message, c.why) {
 				t.Errorf("%v: %+v", err, all)
 			}
@@ -392,7 +392,7 @@ func TestMoveIsSentAgain(t *testing.T) {
 	s.mu.Lock()
 	s.nodes["n1"].breaks = true
 	s.mu.Unlock()
-	if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
+	if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
 		t.Fatal(err)
 	}
 	s.settled("r2", "n2")
@@ -407,7 +407,7 @@ func TestMoveBesideOtherChanges(t *testing.T) {
 			<-free
 		}
 	}
-	if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
+	if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
 		t.Fatal(err)
 	}
 	for what, try := range map[string]func() error{
@@ -418,7 +418,7 @@ func TestMoveBesideOtherChanges(t *testing.T) {
 			return err
 		},
 		"another move": func() error {
-			_, err := f.Move(t.Context(), model.ID{Network: "lab", Element: "r1"}, model.MoveRequest{To: "n2", Cold: true})
+			_, err := f.moves.Move(t.Context(), model.ID{Network: "lab", Element: "r1"}, model.MoveRequest{To: "n2", Cold: true})
 			return err
 		},
 	} {
@@ -458,7 +458,7 @@ func TestRemovedDuringAMove(t *testing.T) {
 			<-free
 		}
 	}
-	if _, err := f.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
+	if _, err := f.moves.Move(t.Context(), r2, model.MoveRequest{To: "n2", Cold: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Delete(t.Context(), "lab", false); err != nil {

@@ -82,8 +82,8 @@ func Run(ctx context.Context, config Config) error {
 	wg.Go(func() { keeper.run(loop) })
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
-	server := api.New(api.Services{Networks: m, Moves: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m,
-		Members: m, Data: m, Images: m.images, Metrics: exporter})
+	server := api.New(api.Services{Networks: m, Moves: &m.moves, Views: users, Agents: users, Settings: m,
+		Gate: m, Tokens: m, Members: m, Data: m, Images: m.images, Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()
 	}

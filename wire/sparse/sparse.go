@@ -1,6 +1,6 @@
 // Package sparse sends a file that is mostly holes as a stream: the pieces of it that have content, and a digest of
-// all of it at the end. Whoever receives believes nothing: what does not make sense, is longer than it may be, or is not
-// what its digest says, is refused.
+// all of it at the end. Whoever receives believes nothing: what does not make sense, is longer than it may be, or is
+// not what its digest says, is refused.
 package sparse
 
 import (

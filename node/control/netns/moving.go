@@ -111,12 +111,13 @@ func (d *Driver) openDeparting(ctx context.Context, id model.ID, move string) (f
 			return err
 		}
 		if !awaitRelease(image) {
-			return fmt.Errorf("%w: something on this machine still uses the disk; who reads its logs may", control.ErrNotYet)
+			return fmt.Errorf("%w: something on this machine still uses the disk; who reads its logs may",
+				control.ErrNotYet)
 		}
 		if f, err = os.Open(image); errors.Is(err, fs.ErrNotExist) {
 			if entries, err := os.ReadDir(d.dirs.Files(id)); err == nil && len(entries) > 0 {
-				return errors.New("its files are on no disk of their own, as an earlier polyplane made them: restart it " +
-					"first")
+				return errors.New("its files are on no disk of their own, as an earlier polyplane made them: " +
+					"restart it first")
 			}
 			f, err = os.Open(os.DevNull) // of no size
 		}
