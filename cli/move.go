@@ -33,7 +33,7 @@ Until the new node has all of the disk, whatever fails takes the move back, and 
 disk that it had stays in the trash of its old node (polyplane trash). ^C ends only the waiting.`,
 		Example: "  polyplane move lab/r2 --to n4 --dry-run\n  polyplane move lab/r2 --to n4 --cold\n" +
 			"  polyplane get moves",
-		Args:    args(1, 1, "NET/ELEMENT"),
+		Args: args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := c.refs(cmd.Context()).element(given[0])
 			if err != nil {

@@ -45,8 +45,8 @@ func Draw(doc model.Network, old *Network, owner string, now time.Time) (*Draft,
 	if old != nil {
 		if m := old.Record.Moving; m != nil && m.Step == model.MoveCopying {
 			return nil, &Refusal{Kind: Conflict, Detail: fmt.Sprintf("network %s is not changed: %s is being moved "+
-				"from node %s to node %s; try again when that is done (`polyplane get moves`)", doc.Name, m.Element, m.From,
-				m.To)}
+				"from node %s to node %s; try again when that is done (`polyplane get moves`)", doc.Name, m.Element,
+				m.From, m.To)}
 		}
 	}
 	var marks model.Settings

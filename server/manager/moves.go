@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -190,7 +189,7 @@ func (v *moves) carry(ctx context.Context, name, move string) {
 		} else if ctx.Err() == nil {
 			why := reasonOf(err.Error())
 			v.note(move, func(s *model.MoveStatus) { s.Message = why })
-			if (isFinal(err) || time.Since(tried) > v.patience) && v.undo(ctx, id, m, why) {
+			if (client.StaysRefused(err) || time.Since(tried) > v.patience) && v.undo(ctx, id, m, why) {
 				return
 			}
 		}
@@ -199,12 +198,6 @@ func (v *moves) carry(ctx context.Context, name, move string) {
 		case <-time.After(moveRest):
 		}
 	}
-}
-
-// isFinal tells whether a node's answer is a no that stays one.
-func isFinal(err error) bool {
-	var e *client.Error
-	return errors.As(err, &e) && (e.Status == http.StatusConflict || e.Status == http.StatusNotImplemented)
 }
 
 // send passes a disk on from the old node to the new one, which keeps it.

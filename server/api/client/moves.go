@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -36,4 +37,10 @@ func (c *Client) Arrival(ctx context.Context, id model.ID, move string, disk io.
 		return err
 	}
 	return resp.Body.Close()
+}
+
+// StaysRefused tells whether an agent's answer to Departure or Arrival is a no that stays one.
+func StaysRefused(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Status == http.StatusConflict || e.Status == http.StatusNotImplemented)
 }
