@@ -45,6 +45,12 @@ func (s *Situation) Move(d *Draft, element string) (Network, error) {
 				"node %s; move that first", element, placed[element], other, was))
 		}
 	}
+	for _, l := range MovedLinks(&d.old.Record, &n.Record) {
+		if !ofElement(&n.Record.Network, l.Link, element) {
+			return Network{}, wrong(network, fmt.Sprintf("is not changed: with %s on node %s, link %s would have to take "+
+				"another path; there is no room for both as they are", element, placed[element], l.Link))
+		}
+	}
 	for i := range d.old.Record.Network.Elements {
 		if was := &d.old.Record.Network.Elements[i]; was.Name != element || was.Node == from {
 			continue
@@ -55,6 +61,13 @@ func (s *Situation) Move(d *Draft, element string) (Network, error) {
 		unpin(n.Resolved.Elements, element)
 	}
 	return n, nil
+}
+
+// ofElement tells whether a link ends at an element.
+func ofElement(net *model.Network, link, element string) bool {
+	return slices.ContainsFunc(net.Links, func(l model.Link) bool {
+		return l.Name == link && (l.Ends[0].Element == element || l.Ends[1].Element == element)
+	})
 }
 
 func unpin[I any](elements []model.ElementOf[I], name string) {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/api/client"
 )
@@ -293,7 +295,16 @@ func (v *moves) change(ctx context.Context, id model.ID, m *model.Moving,
 // hand makes the element the new node's.
 func (v *moves) hand(ctx context.Context, id model.ID, m *model.Moving, sent model.Bytes) error {
 	return v.change(ctx, id, m, func(n *network, r *model.Record, c *change) {
-		r.Assigned.Placement = m.Placement
+		next := *r
+		next.Assigned.Placement = m.Placement
+		next.Assigned.Turns = maps.Clone(r.Assigned.Turns)
+		for _, l := range admission.MovedLinks(r, &next) {
+			delete(next.Assigned.Turns, l.Link) // the path that it was to take is another's now
+		}
+		if len(next.Assigned.Turns) == 0 {
+			next.Assigned.Turns = nil
+		}
+		r.Assigned = next.Assigned
 		is := *m
 		is.Step, is.Placement = model.MoveStarting, model.Placement{}
 		r.Moving = &is
