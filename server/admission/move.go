@@ -47,8 +47,8 @@ func (s *Situation) Move(d *Draft, element string) (Network, error) {
 	}
 	for _, l := range MovedLinks(&d.old.Record, &n.Record) {
 		if !ofElement(&n.Record.Network, l.Link, element) {
-			return Network{}, wrong(network, fmt.Sprintf("is not changed: with %s on node %s, link %s would have to take "+
-				"another path; there is no room for both as they are", element, placed[element], l.Link))
+			return Network{}, wrong(network, fmt.Sprintf("is not changed: with %s on node %s, link %s would have to "+
+				"take another path; there is no room for both as they are", element, placed[element], l.Link))
 		}
 	}
 	for i := range d.old.Record.Network.Elements {
