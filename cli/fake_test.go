@@ -69,13 +69,10 @@ type fake struct {
 	kept      []string
 	asked     model.WhatIf
 	wouldBe   model.WhatIfResult
-	full      string        // the element whose disk is full
-	who       *model.Whoami // who asks; alice when nil
-	me        string        // whose own networks are called by their titles
 	full      string             // the element whose disk is full
 	who       *model.Whoami      // who asks; alice when nil
-	moving    []model.MoveStatus // what is told of moves, one after the other; the last for ever
 	me        string             // whose own networks are called by their titles
+	moving    []model.MoveStatus // what is told of moves, one after the other; the last for ever
 	requested []model.TokenRequest
 }
 

@@ -28,7 +28,7 @@ var whoMayUse = map[string]string{
 	"networks": "users", "elements": "users", "links": "users", "dump": "users", "events": "users", "quotas": "users",
 	"policies": "users", "images": "users", "kept-tree": "users", "trash": "users", "names": "users",
 	"what-if": "users",
-	"moves": "users",
+	"moves":   "users",
 
 	"network": "root admin viewer owner", "logs": "root admin viewer owner", "running": "root admin viewer owner",
 	"fib": "root admin viewer owner", "trace": "root admin viewer owner", "tree": "root admin viewer owner",
