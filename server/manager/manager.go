@@ -31,13 +31,13 @@ type Manager struct {
 	agents
 	quotas
 	checks
+	outlook
 	started time.Time
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
 	restraints restraints
 	faults     schedule
 	moves      moves
 	images     *shelf
-	wondering  turns // of those who ask what would be
 }
 
 // known is what the manager knows of its networks and nodes, and what follows from it. Its methods decide nothing and
@@ -123,6 +123,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	var err error
 	m.images = &shelf{known: k, allowed: m.Allowed}
 	m.quotas, m.checks.known = quotas{known: k, gate: &m.gate, images: m.images}, k
+	m.outlook.known = k
 	if m.images.kept, err = images.Open(dirs.Images(), linux.NewRooms(dirs.Rooms()), &m.images.verifying); err != nil {
 		return nil, fmt.Errorf("start the manager: %w", err)
 	}

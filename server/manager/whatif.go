@@ -9,21 +9,27 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
+// outlook works out what would be. It changes nothing.
+type outlook struct {
+	*known
+	turn turns // one is worked out at a time
+}
+
 // WhatIf tells what would become of everything that runs if nodes went and others came. One is worked out at a time,
 // beside everything else: what it looks at nobody changes in place.
-func (m *Manager) WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
-	if err := m.wondering.LockFor(ctx, api.User(ctx)); err != nil {
+func (m *outlook) WhatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResult, error) {
+	if err := m.turn.LockFor(ctx, api.User(ctx)); err != nil {
 		return model.WhatIfResult{}, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w",
 			err))
 	}
-	defer m.wondering.Unlock()
+	defer m.turn.Unlock()
 	s, networks := m.present()
 	result, err := s.WhatIf(networks, ask, ctx.Err)
 	return result, problemOf(err)
 }
 
 // present are the networks that are known whole, in what is around them. Nodes that are not ready take nothing.
-func (m *Manager) present() (admission.Situation, []admission.Network) {
+func (m *outlook) present() (admission.Situation, []admission.Network) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	s := admission.Situation{Substrate: m.substrate, Offers: m.nodes.offered(),
