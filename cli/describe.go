@@ -476,7 +476,11 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 	if node.Disk != 0 {
 		s.line("Disk", freeDisk(*node)+" free")
 	}
+	s.line("Processor", processor(*node))
 	s.line("Ports", strconv.Itoa(node.Ports))
+	if node.Found != nil {
+		s.line("LLDP", oneLine(node.Found.Off))
+	}
 	s.line("Seen", c.since(node.LastSeen)+" ago")
 	s.table("Offers", offersTable(node.Offers))
 	hooks := table{head: []string{"DEVICE", "HOOK", "WHY"}}
@@ -484,6 +488,7 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 		hooks.add(texts(name, string(node.Underlay[name].Hook), node.Underlay[name].Why)...)
 	}
 	s.table("Hooks of the underlay", hooks)
+	s.table("Interfaces", interfaces(node.Found))
 	// If nothing is known of its links, the rest of the node is still worth showing.
 	if links, err := cl.SubstrateLinks(ctx); err == nil {
 		s.table("Links to neighbours", neighbours(links, node.Name))

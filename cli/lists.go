@@ -55,8 +55,8 @@ func nodeListing() listing[model.NodeStatus] {
 			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED",
 				">MEM USED", "LOCATION"}
 			if wide {
-				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">DISK FREE", ">SEEN", "OFFERS", "LACKS",
-					"PROBLEM")
+				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">DISK FREE", ">SEEN", "PROCESSOR",
+					">IFACES", ">BRIDGES", "PHASES", "OFFERS", "LACKS", "PROBLEM")
 			}
 			return head
 		},
@@ -66,8 +66,10 @@ func nodeListing() listing[model.NodeStatus] {
 				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)),
 				text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
+				up, bridges := interfacesUp(n)
 				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n),
-					freeDisk(n), c.since(n.LastSeen), offered(n.Offers), lacking(n.Offers), oneLine(n.Problem))...)
+					freeDisk(n), c.since(n.LastSeen), processor(n), up, bridges, phases(n), offered(n.Offers),
+					lacking(n.Offers), oneLine(n.Problem))...)
 			}
 			return row
 		},

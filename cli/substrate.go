@@ -17,22 +17,22 @@ func substrateListing() listing[model.SubstrateLinkStatus] {
 			return cl.SubstrateLinks(ctx)
 		},
 		pick:  func(d model.Dump) []model.SubstrateLinkStatus { return d.Substrate },
-		key:   func(l model.SubstrateLinkStatus) string { return l.A + "--" + l.B },
+		key:   substrateKey,
 		noise: []string{"RTT MIN", "LOST", "USED A→B", "USED B→A"},
 		head: func(wide bool) []string {
-			head := []string{"LINK", "STATE", ">RTT", ">CAPACITY", ">FREE A→B", ">FREE B→A"}
+			head := []string{"LINK", "STATE", ">RTT", ">CAPACITY", ">FREE A→B", ">FREE B→A", "FOUND"}
 			if wide {
-				head = append(head, ">RTT MIN", ">LOST", ">USED A→B", ">USED B→A", "PROBLEM")
+				head = append(head, ">RTT MIN", ">LOST", ">USED A→B", ">USED B→A", ">STATED", ">SPEED", "BY", "PROBLEM")
 			}
 			return head
 		},
 		row: func(_ *CLI, l model.SubstrateLinkStatus, wide bool) []cell {
 			m := either(l)
-			row := []cell{text(l.A + "--" + l.B), substrateState(l), text(roundTrip(m.RTTMedian)),
-				text(bandwidth(m.Capacity)), text(free(l.Forth)), text(free(l.Back))}
+			row := []cell{text(oneLine(l.A + "--" + l.B)), substrateState(l), text(roundTrip(m.RTTMedian)),
+				text(bandwidth(m.Capacity)), text(free(l.Forth)), text(free(l.Back)), found(l)}
 			if wide {
 				row = append(row, texts(roundTrip(m.RTTMin), lostShare(m), used(l.Forth), used(l.Back),
-					oneLine(m.Problem))...)
+					bandwidth(l.Bandwidth), foundSpeed(l), foundBy(l), oneLine(m.Problem))...)
 			}
 			return row
 		},
@@ -53,6 +53,8 @@ func either(l model.SubstrateLinkStatus) model.LinkMeasure {
 // substrateState is up when each end that has told anything is answered by the other.
 func substrateState(l model.SubstrateLinkStatus) cell {
 	switch {
+	case l.Unstated:
+		return cell{"unstated", warn}
 	case l.Forth == nil && l.Back == nil:
 		return cell{"unknown", warn}
 	case (l.Forth == nil || l.Forth.Up) && (l.Back == nil || l.Back.Up):
@@ -100,6 +102,9 @@ func neighbours(links []model.SubstrateLinkStatus, node string) table {
 		">CAPACITY", ">USED", ">FREE"}}
 	for _, l := range links {
 		to, m := l.B, l.Forth
+		if l.Unstated {
+			continue
+		}
 		if l.B == node {
 			to, m = l.A, l.Back
 		} else if l.A != node {

@@ -28,19 +28,25 @@ const (
 // ethtool is an ioctl of ethtool(8) with one number, which any socket of the device's namespace takes.
 func (c *Rtnetlink) ethtool(device string, command, data uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, data}
+	err := c.ethtoolInto(device, unsafe.Pointer(&value))
+	return value.data, err
+}
+
+// ethtoolInto is any ioctl of ethtool(8), which reads value and writes into it.
+func (c *Rtnetlink) ethtoolInto(device string, value unsafe.Pointer) error {
 	request := struct { // struct ifreq of linux/if.h
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
+	}{data: value}
 	if copy(request.name[:unix.IFNAMSIZ-1], device) != len(device) {
-		return 0, fmt.Errorf("no device has so long a name")
+		return fmt.Errorf("no device has so long a name")
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return 0, errno
+		return errno
 	}
-	return value.data, nil
+	return nil
 }
 
 // Offloads reads a device's.
@@ -107,4 +113,26 @@ func (c *Rtnetlink) SetGRO(device string, on bool) error {
 		return fmt.Errorf("switch GRO of %s: %w", device, err)
 	}
 	return nil
+}
+
+// Speed is what a device says of its own, in Mbit/s. It is zero when it says nothing (ethtool(8), ETHTOOL_GSET).
+func (c *Rtnetlink) Speed(device string) uint32 {
+	const (
+		get     = 0x1
+		unknown = 0xffff // in each half, SPEED_UNKNOWN
+	)
+	var value struct { // struct ethtool_cmd of linux/ethtool.h
+		command, supported, advertising uint32
+		low                             uint16
+		_                               [6]uint8
+		_                               [2]uint32
+		high                            uint16
+		_                               [2]uint8
+		_                               [3]uint32
+	}
+	value.command = get
+	if c.ethtoolInto(device, unsafe.Pointer(&value)) != nil || value.low == unknown {
+		return 0
+	}
+	return uint32(value.high)<<16 | uint32(value.low)
 }

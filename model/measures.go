@@ -108,4 +108,8 @@ type SubstrateLinkStatus struct {
 	// Forth is what A measured towards B, Back the other way; nil while nothing is known.
 	Forth *LinkMeasure `json:"forth,omitempty"`
 	Back  *LinkMeasure `json:"back,omitempty"`
+	// Found is what the nodes have found of it; nil while nothing is known. Unstated tells that the substrate states no
+	// such link: it was only found.
+	Found    *FoundLink `json:"found,omitempty"`
+	Unstated bool       `json:"unstated,omitempty"`
 }

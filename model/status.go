@@ -61,6 +61,10 @@ type NodeStatus struct {
 	Offers Offers `json:"offers,omitempty"`
 	// Underlay tells the hooks of its underlay's devices; empty while no router with forwarding: xdp has tunnels there.
 	Underlay map[string]HookUse `json:"underlay,omitempty"`
+	// Phases counts its elements by their phase.
+	Phases map[Phase]int `json:"phases,omitempty"`
+	// Found is what its agent has found of its machine and of its neighbours; nil while nothing is known.
+	Found *Discovery `json:"found,omitempty"`
 }
 
 // ElementView is one element with its state, as `get elements` and `describe` show it.

@@ -37,7 +37,7 @@ func upCommand(app *cli.CLI) *cobra.Command {
 	var topology, file string
 	var etcd lifecycle.Etcd
 	var listen, advertise []string
-	var underlay, hook string
+	var underlay, hook, lldp string
 	cmd := &cobra.Command{
 		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
 		Short: "Start the platform on this machine",
@@ -60,7 +60,10 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 				}
 			}
 			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd,
-				Hook: model.Hook(hook)}
+				Hook: model.Hook(hook), LLDP: lldp}
+			if err := checkLLDP(lldp); err != nil {
+				return err
+			}
 			if hook != "" && !slices.Contains(model.Hooks, options.Hook) {
 				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--hook %s: there are auto, tc and xdp", hook)}
 			}
@@ -90,6 +93,7 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f.StringVar(&hook, "hook", "",
 		"where the underlay's devices take tunnels' packets of routers with forwarding: xdp: auto (in the driver of "+
 			"real devices), tc or xdp")
+	lldpFlag(cmd, &lldp)
 	reachFlags(cmd, &listen, &advertise, &underlay)
 	etcdFlags(cmd, &etcd)
 	detachFlags(cmd, &detach, &report)
@@ -178,7 +182,7 @@ func managerCommand(app *cli.CLI) *cobra.Command {
 }
 
 func agentCommand(app *cli.CLI) *cobra.Command {
-	var node, address, outpost, machine string
+	var node, address, outpost, machine, lldp string
 	cmd := &cobra.Command{
 		Use: "agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -195,7 +199,7 @@ func agentCommand(app *cli.CLI) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			config := agent.Config{Dirs: dirs.Node(node), Drivers: drivers}
+			config := agent.Config{Dirs: dirs.Node(node), Drivers: drivers, Address: underlay, Silent: lldp == "off"}
 			c := client.New(dirs)
 			if outpost != "" {
 				if c, config.Outpost, err = openOutpost(dirs, outpost); err != nil {
@@ -211,6 +215,7 @@ func agentCommand(app *cli.CLI) *cobra.Command {
 	cmd.Flags().StringVar(&address, "address", "", "")
 	cmd.Flags().StringVar(&outpost, "outpost", "", "")
 	cmd.Flags().StringVar(&machine, "machine", edge.Own, "")
+	cmd.Flags().StringVar(&lldp, "lldp", "", "")
 	return cmd
 }
 

@@ -39,7 +39,10 @@ systemd runs it, also after a reboot.`,
 			if err != nil {
 				return err
 			}
-			up := &lifecycle.Up{Join: join}
+			if err := checkLLDP(j.lldp); err != nil {
+				return err
+			}
+			up := &lifecycle.Up{Join: join, Options: lifecycle.Options{LLDP: j.lldp}}
 			if !install {
 				return start(cmd, app, up, detach, report)
 			}
@@ -67,7 +70,7 @@ systemd runs it, also after a reboot.`,
 
 // joinFlags are what says how this machine joins.
 type joinFlags struct {
-	manager, token, tokenFile, node, underlay, bandwidth, location string
+	manager, token, tokenFile, node, underlay, bandwidth, location, lldp string
 }
 
 func (j *joinFlags) add(cmd *cobra.Command) {
@@ -80,6 +83,7 @@ func (j *joinFlags) add(cmd *cobra.Command) {
 	f.StringVar(&j.bandwidth, "bandwidth", "",
 		"what this machine can send to other nodes, such as `10Gbit`, for admission")
 	f.StringVar(&j.location, "location", "", "where this machine is, in one `word`")
+	lldpFlag(cmd, &j.lldp)
 	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 }
 
@@ -158,6 +162,18 @@ func reachFlags(cmd *cobra.Command, listen, advertise *[]string, underlay *strin
 	f.StringSliceVar(advertise, "advertise", nil,
 		"the `HOST:PORT` by which others reach this machine, if it is not the address listened on")
 	f.StringVar(underlay, "underlay", "", "this machine's `address` for other nodes")
+}
+
+func lldpFlag(cmd *cobra.Command, lldp *string) {
+	cmd.Flags().StringVar(lldp, "lldp", "",
+		"whether nodes announce themselves by LLDP to each other, and so on this machine's network: `on` or off")
+}
+
+func checkLLDP(text string) error {
+	if text != "" && text != "on" && text != "off" {
+		return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--lldp %s: there are on and off", text)}
+	}
+	return nil
 }
 
 // addressFlag reads an address, which may be left out.

@@ -86,7 +86,8 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 			"for it (`polyplane token create --node %s`)", machine.Name, err, machine.Name)
 	}
 	s := settings{Nodes: HostOnly, Substrate: model.Substrate{Nodes: []model.SubstrateNode{machine.Node()}},
-		Joined: &Joined{Server: j.Server, Instance: result.Instance, Machine: machine, Underlay: j.Underlay.IsValid()}}
+		Joined: &Joined{Server: j.Server, Instance: result.Instance, Machine: machine, Underlay: j.Underlay.IsValid()},
+		Silent: u.Options.silent(old)}
 	// This is written before anything else can fail, so that `up` goes on from here.
 	return s, s.write(u.Dirs)
 }
@@ -159,6 +160,7 @@ func (u *Up) stillJoined(old settings, m substrate.Machine) (settings, error) {
 	}
 	s, is := old, *old.Joined
 	s.Joined = &is
+	s.Silent = o.silent(old)
 	is.Machine.CPU, is.Machine.Memory = m.CPU, m.Memory
 	address := is.Machine.Address
 	if o.Underlay.IsValid() {

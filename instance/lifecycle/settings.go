@@ -31,6 +31,7 @@ type Options struct {
 	Listen, Advertise *[]string
 	Underlay          netip.Addr // this machine's address for other nodes
 	Hook              model.Hook // of the underlay's devices
+	LLDP              string     // on or off: whether nodes announce themselves on the underlay
 }
 
 // Etcd is an external cluster to keep the networks in. Without a URL the embedded store keeps them.
@@ -69,6 +70,8 @@ type settings struct {
 	Advertise []string `json:"advertise,omitempty"`
 	// Underlay is this machine's address for other nodes, where it was said.
 	Underlay netip.Addr `json:"underlay,omitzero"`
+	// Silent has nodes neither announce themselves on the underlay nor listen.
+	Silent bool `json:"silent,omitempty"`
 	// Joined is the instance that this machine is a node of; nil where the manager is here.
 	Joined *Joined `json:"joined,omitempty"`
 	// Substrate is what followed from these, with the nodes' addresses.
@@ -127,6 +130,9 @@ func count(n int, what string) string {
 // given tells whether the options choose a substrate.
 func (o Options) given() bool { return o.Nodes != 0 || o.Topology != "" || o.File != "" }
 
+// silent tells whether nodes shall not speak LLDP.
+func (o Options) silent(old settings) bool { return o.LLDP == "off" || o.LLDP == "" && old.Silent }
+
 // OptionError is a choice of options that makes no sense, or a substrate file that cannot be used.
 type OptionError struct{ Err error }
 
@@ -142,6 +148,7 @@ func (e *RefusedError) Error() string { return e.Reason }
 func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	s, err := decideSubstrate(o, old, remembered, m)
 	s.Substrate.Hook = cmp.Or(o.Hook, old.Substrate.Hook)
+	s.Silent = o.silent(old)
 	return s, err
 }
 

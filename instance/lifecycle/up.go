@@ -295,6 +295,9 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		if n.Address.IsValid() && (len(s.Substrate.Nodes) > 1 || len(s.Listen) > 0 || s.Joined != nil) {
 			a.args = append(a.args, "--address", n.Address.String())
 		}
+		if s.Silent {
+			a.args = append(a.args, "--lldp", "off")
+		}
 		if n.Simulated {
 			a.namespace = u.Dirs.Node(n.Name).NodeNamespace()
 			// A simulated node has no uplink of its own: its internet edges use this machine's.

@@ -22,6 +22,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/discover"
 	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
@@ -98,6 +99,8 @@ type Manager interface {
 	WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error
 	Report(ctx context.Context, report model.Report) error
 	Measure(ctx context.Context, measures model.Measures) error
+	// Discover tells what the agent has found, and returns the keys of other nodes that it asks for.
+	Discover(ctx context.Context, found model.Discovery) (model.DiscoveryAnswer, error)
 	Beat(ctx context.Context, beat model.Beat) error
 	// Image opens an image for the node, in the form in which images are kept.
 	Image(ctx context.Context, node, id string) (r io.ReadCloser, size int64, err error)
@@ -109,6 +112,10 @@ type Config struct {
 	Drivers Drivers
 	Manager Manager
 	Log     *slog.Logger
+	// Address is the node's in the underlay; zero where there is none. Silent has the node neither announce itself
+	// there nor listen.
+	Address netip.Addr
+	Silent  bool
 	// Outpost is set on machines that joined.
 	Outpost *Outpost
 }
@@ -143,25 +150,27 @@ type Agent struct {
 	Config
 	wishes chan model.NodeState // the latest one, from the manager
 	// an element became ready or stopped being so, a plane came in sync, or slow work ended
-	ready    chan struct{}
-	mending  map[model.ID]bool // elements that failed and are starting
-	links    *links
-	reporter *reporter
-	elements *elements
-	probes   *responders
-	work     *work
-	courier  *courier
-	ground   *neighbours
-	watcher  *watcher
-	cuts     *cuts
-	cutting  sync.Mutex                      // one at a time says what is cut off
-	isCut    map[model.ID]bool               // what is cut off; with cutting held
-	wanted   atomic.Pointer[model.NodeState] // the latest desired state, whether it was made so or not
-	pulse    pulse
-	kernel   kernel
-	hoards   hoards
-	moves    moves
-	offered  offered
+	ready     chan struct{}
+	mending   map[model.ID]bool // elements that failed and are starting
+	links     *links
+	reporter  *reporter
+	elements  *elements
+	probes    *responders
+	work      *work
+	courier   *courier
+	ground    *neighbours
+	discovery *discover.Discoverer
+	towards   atomic.Pointer[[]netip.Addr] // the addresses of the substrate's neighbours
+	watcher   *watcher
+	cuts      *cuts
+	cutting   sync.Mutex                      // one at a time says what is cut off
+	isCut     map[model.ID]bool               // what is cut off; with cutting held
+	wanted    atomic.Pointer[model.NodeState] // the latest desired state, whether it was made so or not
+	pulse     pulse
+	kernel    kernel
+	hoards    hoards
+	moves     moves
+	offered   offered
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -206,6 +215,7 @@ func Run(ctx context.Context, c Config) error {
 	a.probes = newResponders(a.enter)
 	a.work, a.courier = newWork(c.Dirs.Node), newCourier(c.Manager)
 	a.ground = newNeighbours(a.work, c.Log, a.courier.send)
+	a.discovery = a.newDiscoverer()
 	a.watcher, a.cuts = newWatcher(), readCuts(a.Dirs.Incidents(), c.Log)
 	a.kernel.prepare(a)
 	a.hoards.prepare(a)
@@ -236,6 +246,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.courier.run(ctx) })
 	g.Go(func() error { return a.ground.run(ctx) })
+	g.Go(func() error { return a.discovery.Run(ctx) })
 	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
 	g.Go(func() error { return a.kernel.Run(ctx) })
 	g.Go(func() error { return a.hoards.Run(ctx) })
@@ -321,7 +332,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		a.keep()
 	}
 	if a.desired != nil {
-		a.ground.set(a.desired.Links)
+		a.standOn(a.desired)
 		pass()
 	}
 	for {

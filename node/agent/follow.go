@@ -36,6 +36,7 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 		return err
 	}
 	a.reporter.again()
+	a.discovery.Again()
 	return a.Manager.WatchDesired(ctx, a.Dirs.Node, func(s model.NodeState) error {
 		heard()
 		s.Share(a.wanted.Load())

@@ -27,6 +27,9 @@ type links struct {
 	now    map[int32]device // ports, by index
 	wanted map[int32]device // as they must be
 	xdp    map[int32]uint32 // IDs of the programs in the drivers' hooks, by device
+	others map[int32]other  // devices that are no ports
+
+	othersChanged func() // called when one of these has changed; may be nil
 }
 
 // device is what is watched of a port.
@@ -48,7 +51,7 @@ func watchLinks() (*links, error) {
 		return nil, fmt.Errorf("watch the node's devices: %w", err)
 	}
 	l := &links{changed: make(chan struct{}, 1), monitor: m, buf: make([]byte, linux.MonitorDatagram),
-		now: map[int32]device{}, wanted: map[int32]device{}, xdp: map[int32]uint32{}}
+		now: map[int32]device{}, wanted: map[int32]device{}, xdp: map[int32]uint32{}, others: map[int32]other{}}
 	if err := l.dump(); err != nil {
 		m.Close() //nolint:errcheck // nothing was read from it
 		return nil, fmt.Errorf("watch the node's devices: list them: %w", err)
@@ -126,20 +129,42 @@ func (l *links) message(kind uint16, payload []byte) {
 			l.hooked(index, id)
 			l.signal()
 		}
-		if !ours && !expected {
-			return
+		if !ours {
+			if payload[0] == unix.AF_BRIDGE { // what it is as a port of a bridge, without the rest
+				return
+			}
+			if o := parseOther(payload); o != l.others[index] {
+				l.others[index] = o
+				l.otherwise()
+			}
+			if !expected {
+				return
+			}
 		}
 		l.now[index] = d
 		if expected && !d.same(want) {
 			l.signal()
 		}
 	case unix.RTM_DELLINK:
+		if payload[0] == unix.AF_BRIDGE { // it has only left a bridge
+			return
+		}
 		delete(l.now, index)
 		delete(l.xdp, index)
+		if _, there := l.others[index]; there {
+			delete(l.others, index)
+			l.otherwise()
+		}
 		if _, ours := parseDevice(payload); ours || expected { // a port, or the fabric's own device
 			l.signal()
 		}
-	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+		if _, there := l.others[index]; there && kind != unix.RTM_DELTFILTER {
+			l.otherwise() // its rate may be another one
+		}
+		if kind == unix.RTM_NEWQDISC {
+			return
+		}
 		if expected || index == sharedBlock {
 			l.signal()
 		}
@@ -208,10 +233,13 @@ func (l *links) dump() error {
 	err = linux.Undisturbed(func() error {
 		clear(now)
 		clear(l.xdp)
+		clear(l.others)
 		return c.Links(0, func(payload []byte) {
 			index := int32(binary.NativeEndian.Uint32(payload[4:]))
 			if d, ours := parseDevice(payload); ours {
 				now[index] = d
+			} else {
+				l.others[index] = parseOther(payload)
 			}
 			id, _ := parseXDP(payload)
 			l.hooked(index, id)
@@ -221,6 +249,7 @@ func (l *links) dump() error {
 		return err
 	}
 	l.now = now
+	l.otherwise()
 	return nil
 }
 

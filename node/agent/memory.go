@@ -81,7 +81,7 @@ func (a *Agent) take(ctx context.Context, s *model.NodeState) {
 		a.Drivers.Images.Told()
 	}
 	a.cut(s, true)
-	a.ground.set(s.Links)
+	a.standOn(s)
 }
 
 // carryOver has the node go on with, and remember, what it was told of networks whose records the store cannot read: it

@@ -4,10 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -19,17 +15,28 @@ import (
 )
 
 // devices reads the underlay's devices.
-type devices struct{ h *netlink.Handle }
+type devices struct {
+	h *netlink.Handle
+	c *linux.Rtnetlink
+}
 
 func openDevices() (*devices, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a route netlink socket: %w", err)
 	}
-	return &devices{h}, nil
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open a route netlink socket: %w", err)
+	}
+	return &devices{h, c}, nil
 }
 
-func (d *devices) close() { d.h.Close() }
+func (d *devices) close() {
+	d.h.Close()
+	d.c.Close() //nolint:errcheck // nothing was written
+}
 
 // towards returns the device by which packets to an address leave.
 func (d *devices) towards(a netip.Addr) (netlink.Link, error) {
@@ -64,7 +71,7 @@ func (u *use) read(d *devices, l *neighbour, now time.Time) error {
 	at := link.Attrs()
 	m := &l.measure
 	m.Device = at.Name
-	m.Capacity = capacity(l.Bandwidth, queueRate(at.Index), speed(link))
+	m.Capacity = capacity(l.Bandwidth, queueRate(at.Index), d.speed(link))
 	if at.Statistics != nil {
 		sent := at.Statistics.TxBytes
 		if span := now.Sub(u.at); at.Index == u.index && sent >= u.bytes && span > 0 {
@@ -88,19 +95,11 @@ func capacity(known ...model.Bandwidth) (least model.Bandwidth) {
 
 // speed is what a device says of itself. It is zero when it says nothing, and for devices that are no hardware: the
 // speed of a veth is made up.
-func speed(link netlink.Link) model.Bandwidth {
+func (d *devices) speed(link netlink.Link) model.Bandwidth {
 	if link.Type() != "device" {
 		return 0
 	}
-	b, err := os.ReadFile(filepath.Join("/sys/class/net", link.Attrs().Name, "speed"))
-	if err != nil {
-		return 0
-	}
-	mbit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 32)
-	if err != nil || mbit <= 0 { // -1: unknown
-		return 0
-	}
-	return model.Bandwidth(mbit) * 1e6
+	return model.Bandwidth(d.c.Speed(link.Attrs().Name)) * 1e6
 }
 
 // queueRate is the rate of a token bucket filter (tc-tbf(8)) that is a device's root queue; zero when it has another.

@@ -147,6 +147,18 @@ class CheckResult(TypedDict, total=False):
     states: list["StateResult"]
 
 
+class Discovery(TypedDict, total=False):
+    interfaces: list["NodeInterface"]
+    key: str
+    node: Required[str]
+    off: str
+    processor: str
+    refused: int
+    settled: bool
+    unknown: list[str]
+    wires: list["Wire"]
+
+
 class Document(TypedDict, total=False):
     base: int
     network: Required["Network"]
@@ -425,6 +437,25 @@ class Forward(TypedDict, total=False):
     port: Required[int]
     protocol: str
     to: Required[int]
+
+
+class FoundLink(TypedDict, total=False):
+    devices: Required[list[str] | None]
+    speed: int
+    state: Required[str]
+    switch: "HeardSwitch"
+
+
+class HeardNode(TypedDict, total=False):
+    node: Required[str]
+    port: Required[str]
+
+
+class HeardSwitch(TypedDict, total=False):
+    address: str
+    chassis: Required[str]
+    name: str
+    port: Required[str]
 
 
 class Histogram(TypedDict, total=False):
@@ -716,6 +747,16 @@ class NetworkStatus(TypedDict, total=False):
     unknown: int
 
 
+class NodeInterface(TypedDict, total=False):
+    kind: str
+    mac: str
+    master: str
+    mtu: Required[int]
+    name: Required[str]
+    speed: int
+    up: Required[bool]
+
+
 class NodeRoom(TypedDict, total=False):
     cpu: Required[int]
     cpuLeft: Required[int]
@@ -735,6 +776,7 @@ class NodeStatus(TypedDict, total=False):
     disk: int
     diskFree: int
     elements: Required[int]
+    found: "Discovery"
     held: list[str]
     hook: str
     joined: bool
@@ -746,6 +788,7 @@ class NodeStatus(TypedDict, total=False):
     mtu: int
     name: Required[str]
     offers: list["Offer"]
+    phases: dict[str, int]
     ports: Required[int]
     problem: str
     ready: Required[bool]
@@ -1096,7 +1139,9 @@ class SubstrateLinkStatus(TypedDict, total=False):
     bandwidth: int
     delay: int
     forth: "LinkMeasure"
+    found: "FoundLink"
     reserved: int
+    unstated: bool
 
 
 class SubstrateNode(TypedDict, total=False):
@@ -1281,6 +1326,15 @@ class Whoami(TypedDict, total=False):
     instance: Required[str]
     role: Required[str]
     user: str
+
+
+class Wire(TypedDict, total=False):
+    device: Required[str]
+    nodes: list["HeardNode"]
+    problem: str
+    speed: int
+    switches: list["HeardSwitch"]
+    up: Required[bool]
 
 
 class WouldBe(TypedDict, total=False):

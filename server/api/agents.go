@@ -30,6 +30,11 @@ type measuresInput struct {
 	Body model.Measures
 }
 
+type discoveryInput struct {
+	NodePath
+	Body model.Discovery
+}
+
 type beatInput struct {
 	NodePath
 	Body model.Beat
@@ -54,6 +59,15 @@ func (s *Server) agentRoutes(api huma.API) {
 		"A node tells what it has measured of its links and of its agent", "agents"),
 		func(_ context.Context, in *measuresInput) error {
 			return itself("the measures are", in.Body.Node, in.Node, func() error { return s.agents.Measure(in.Body) })
+		})
+	reply(api, operation("discovery", http.MethodPost, "/nodes/{node}/discovery",
+		"A node tells what it has found of its machine and of its neighbours, and asks for their keys", "agents"),
+		func(_ context.Context, in *discoveryInput) (answer model.DiscoveryAnswer, err error) {
+			err = itself("what was found is", in.Body.Node, in.Node, func() error {
+				answer, err = s.agents.Discover(in.Body)
+				return err
+			})
+			return answer, err
 		})
 	obey(api, operation("beat", http.MethodPost, "/nodes/{node}/beat",
 		"A sign of life of a node's agent", "agents"),

@@ -46,6 +46,7 @@ var whoMayUse = map[string]string{
 	"revoke-token": "root admin", "remove-node": "root admin",
 
 	"register": "root n1", "desired": "root n1", "report": "root n1", "measures": "root n1", "beat": "root n1",
+	"discovery":  "root n1",
 	"node-image": "root n1", "renew": "n1", "tunnel": "n1", "node": "users n1",
 }
 

@@ -207,6 +207,7 @@ GET /v1/nodes/{node}/desired                               root n1
 POST /v1/nodes/{node}/report                               root n1
 POST /v1/nodes/{node}/measures                             root n1
 POST /v1/nodes/{node}/beat                                 root n1
+POST /v1/nodes/{node}/discovery                            root n1
 POST /v1/nodes/{node}/renew                                n1
 GET /v1/nodes/{node}/tunnel                                n1
 GET /v1/nodes/{node}                                       root admin owner viewer n1

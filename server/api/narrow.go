@@ -58,11 +58,13 @@ func (s *Server) whatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResu
 	return r, nil
 }
 
-// narrowNodes leaves out the networks that nodes hold and the store does not know: nobody knows whose they are.
+// narrowNodes leaves out the networks that nodes hold and the store does not know: nobody knows whose they are. What
+// else is on nodes' machines, and who is on their wires, is no owner's business either.
 func narrowNodes(d *model.Dump) {
 	for i := range d.Nodes {
-		d.Nodes[i].Held = nil
+		d.Nodes[i].Held, d.Nodes[i].Found = nil, nil
 	}
+	d.Substrate = slices.DeleteFunc(d.Substrate, func(l model.SubstrateLinkStatus) bool { return l.Unstated })
 }
 
 // sees tells which events a caller sees: an owner those of the own networks, since they were made.

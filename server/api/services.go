@@ -85,6 +85,8 @@ type Agents interface {
 	Beat(beat model.Beat) error
 	// Measure takes what a node's agent has measured.
 	Measure(measures model.Measures) error
+	// Discover takes what a node's agent has found, and returns the keys of other nodes that it asks for.
+	Discover(found model.Discovery) (model.DiscoveryAnswer, error)
 	// Agent tells which node an element is on and how that node's agent is reached, if whoever asks may (see Only).
 	Agent(ctx context.Context, id model.ID) (Reach, error)
 }

@@ -79,8 +79,8 @@ func (s *Server) userRoutes(api huma.API) {
 		func(context.Context, *struct{}) (model.Substrate, error) { return s.views.Substrate(), nil })
 	reply(api, operation("substrate-links", http.MethodGet, "/substrate/links",
 		"The substrate's links with what the nodes have measured of them", "nodes"),
-		func(context.Context, *struct{}) ([]model.SubstrateLinkStatus, error) {
-			d, err := s.views.Dump("", Parts{Nodes: true})
+		func(ctx context.Context, _ *struct{}) ([]model.SubstrateLinkStatus, error) {
+			d, err := s.dump(ctx, "", Parts{Nodes: true})
 			return list(d.Substrate), err
 		})
 	reply(api, operation("what-if", http.MethodPost, "/what-if",

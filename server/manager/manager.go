@@ -66,8 +66,9 @@ type known struct {
 	silent    string                   // since when the store does not answer, and why
 	deleted   map[string]model.Deleted // networks, lately
 	ear       ear
-	wake      chan struct{}  // wakes the loop
-	closing   sync.WaitGroup // tunnels that are being closed
+	found     map[[2]string]foundLink // between nodes, by their names in order: those that were ever found
+	wake      chan struct{}           // wakes the loop
+	closing   sync.WaitGroup          // tunnels that are being closed
 }
 
 var (

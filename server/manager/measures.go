@@ -63,7 +63,8 @@ func (k *known) substrateLinks() []model.SubstrateLinkStatus {
 	}
 	return each.Of(k.substrate.Links, func(l model.SubstrateLink) model.SubstrateLinkStatus {
 		return model.SubstrateLinkStatus{SubstrateLink: l, Reserved: reserved[hop(l.A, l.B)],
-			Forth: k.nodes.measured(l.A, l.B), Back: k.nodes.measured(l.B, l.A)}
+			Forth: k.nodes.measured(l.A, l.B), Back: k.nodes.measured(l.B, l.A),
+			Found: k.foundBetween(l.A, l.B)}
 	})
 }
 

@@ -141,6 +141,7 @@ func (g *gate) takeMembers(members []model.Member, revision int64) error {
 		g.endTunnel(g.nodes[name])
 		if _, again := g.member(name); !again {
 			delete(g.nodes, name)
+			g.forgetFound(name)
 		}
 	}
 	if same {

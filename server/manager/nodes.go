@@ -44,8 +44,9 @@ type node struct {
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
 	relays   map[relayID]model.RelayStatus
-	measures *model.Measures // the latest; nil until there are any
-	trust    credence        // what it said that it had no business to
+	measures *model.Measures  // the latest; nil until there are any
+	found    *model.Discovery // likewise
+	trust    credence         // what it said that it had no business to
 	held     []model.HeldNetwork
 	going    map[string]model.HeldNetwork // that it was told to let go of, until it has
 	// unproven is a network that it says it holds, of which nobody knows that it was placed on it.

@@ -65,7 +65,7 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 		}
 	}
 	if parts.Nodes {
-		d.Nodes, d.Substrate = m.nodeStatuses(), m.substrateLinks()
+		d.Nodes, d.Substrate = m.nodeStatuses(), slices.Concat(m.substrateLinks(), m.foundLinks())
 	}
 	for _, name := range names {
 		n := m.networks[name]
@@ -218,7 +218,13 @@ func (m *known) nodeStatuses() []model.NodeStatus {
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
 			Disk: n.disk, DiskFree: n.diskFree,
-			Underlay: n.underlay, Offers: n.offers, Held: n.heldNames()}
+			Underlay: n.underlay, Offers: n.offers, Held: n.heldNames(), Found: n.found}
+		for _, e := range n.elements {
+			if s.Phases == nil {
+				s.Phases = map[model.Phase]int{}
+			}
+			s.Phases[e.Phase]++
+		}
 		if !n.came {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}

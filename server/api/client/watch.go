@@ -80,6 +80,12 @@ func (c *Client) Measure(ctx context.Context, measures model.Measures) error {
 	return c.do(ctx, http.MethodPost, path("nodes", measures.Node, "measures"), nil, measures, nil)
 }
 
+// Discover tells the manager what a node's agent has found, and returns the keys of other nodes that it asks for.
+func (c *Client) Discover(ctx context.Context, found model.Discovery) (model.DiscoveryAnswer, error) {
+	var a model.DiscoveryAnswer
+	return a, c.do(ctx, http.MethodPost, path("nodes", found.Node, "discovery"), nil, found, &a)
+}
+
 // Beat is a sign of life of a node's agent.
 func (c *Client) Beat(ctx context.Context, beat model.Beat) error {
 	return c.do(ctx, http.MethodPost, path("nodes", beat.Node, "beat"), nil, beat, nil)
