@@ -30,34 +30,34 @@ type foundLink struct {
 
 // Discover takes over what a node's agent has found, and answers with the keys that it asked for. Of its own key and
 // devices it alone can tell; what it says of others counts only where they say the same.
-func (m *Manager) Discover(d model.Discovery) (model.DiscoveryAnswer, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.nodes.named(d.Node)
+func (k *known) Discover(d model.Discovery) (model.DiscoveryAnswer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, err := k.nodes.named(d.Node)
 	if err != nil {
 		return model.DiscoveryAnswer{}, err
 	}
 	keys := map[string][]byte{}
 	for _, name := range d.Unknown[:min(len(d.Unknown), model.MaxUnknownNodes)] {
-		if of := m.nodes[name]; of != nil && of.found != nil {
+		if of := k.nodes[name]; of != nil && of.found != nil {
 			keys[name] = of.found.Key
 		}
 	}
 	d.Unknown = nil
-	m.believeDiscovery(n, &d)
+	k.believeDiscovery(n, &d)
 	first := n.found == nil
 	n.found = &d
-	for _, other := range slices.Sorted(maps.Keys(m.nodes)) {
+	for _, other := range slices.Sorted(maps.Keys(k.nodes)) {
 		if other != n.Name {
-			m.foundEvent(n, m.nodes[other], first && d.Settled)
+			k.foundEvent(n, k.nodes[other], first && d.Settled)
 		}
 	}
-	m.touch()
+	k.touch()
 	return model.DiscoveryAnswer{Keys: keys}, nil
 }
 
 // believeDiscovery keeps of what a node says it found what is possible.
-func (m *Manager) believeDiscovery(n *node, d *model.Discovery) {
+func (k *known) believeDiscovery(n *node, d *model.Discovery) {
 	if len(d.Key) != ed25519.PublicKeySize {
 		d.Key = nil
 	}
@@ -87,7 +87,7 @@ func (m *Manager) believeDiscovery(n *node, d *model.Discovery) {
 				return true
 			}
 			heard++
-			return m.nodes[h.Node] == nil || heard > maxToldHeard // it may just have gone
+			return k.nodes[h.Node] == nil || heard > maxToldHeard // it may just have gone
 		})
 		w.Switches = w.Switches[:min(len(w.Switches), model.MaxHeardSwitches)]
 		for k := range w.Switches {
@@ -157,30 +157,30 @@ func bothHear(a, b *node) (l foundLink) {
 
 // foundEvent notes what was found between two nodes, and tells of it if it is news. What a node says for the first time
 // to a manager that has just started is none.
-func (m *Manager) foundEvent(n, other *node, known bool) {
+func (k *known) foundEvent(n, other *node, known bool) {
 	a, b := n, other
 	if b.Name < a.Name {
 		a, b = b, a
 	}
 	id := [2]string{a.Name, b.Name}
-	was, is := m.found[id], bothHear(a, b)
+	was, is := k.found[id], bothHear(a, b)
 	object := a.Name + " -- " + b.Name
 	tell := func(severity model.Severity, reason, message string) {
 		if !known && n.takesEvent() {
-			m.event(severity, object, reason, message, n.Name)
+			k.event(severity, object, reason, message, n.Name)
 		}
 	}
 	is.last = cmp.Or(is.speed, was.last)
 	switch {
 	case !was.is && !is.is:
 		return
-	case was.is && !is.is && !m.over(a, b, was):
+	case was.is && !is.is && !k.over(a, b, was):
 		return
 	case is.is && !was.is:
-		if m.found == nil {
-			m.found = map[[2]string]foundLink{}
+		if k.found == nil {
+			k.found = map[[2]string]foundLink{}
 		}
-		if len(m.found) >= maxFoundLinks {
+		if len(k.found) >= maxFoundLinks {
 			return
 		}
 		tell(model.Info, "LinkFound", fmt.Sprintf("nodes %s and %s hear each other, by %s and %s%s", a.Name, b.Name,
@@ -198,7 +198,7 @@ func (m *Manager) foundEvent(n, other *node, known bool) {
 			"%s; what networks reserve follows from what the substrate states, and is as before", is.devices[0], a.Name,
 			is.devices[1], b.Name, was.last, is.last))
 	}
-	m.found[id] = is
+	k.found[id] = is
 }
 
 func carries(speed model.Bandwidth) string {
