@@ -140,7 +140,8 @@ func downCommand(app *cli.CLI) *cobra.Command {
 		Long: `End the platform's processes and remove all elements, namespaces and devices. This works also when some
 processes, or all, have ended already.
 The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.
-With --purge all that polyplane has made there is deleted. Files that it did not make stay, and are named.`,
+With --purge all that polyplane has made there is deleted. Beside it, behind links, and on disks that are mounted at
+the data directory or in it, only what has the names that polyplane gives is. All else stays, and is told, as do disks.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// What has no control groups has nothing that runs. What is left of it goes from here as well.

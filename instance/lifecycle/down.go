@@ -111,6 +111,9 @@ func (d *Down) Run(context.Context) error {
 	case elsewhere != "" && d.Purge:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and forgotten here. Its data are on the disk that was mounted "+
 			"at %s: nothing of them was deleted.\n", d.Dirs.Name, elsewhere)
+	case d.Purge && len(data.left) > 0:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted, except for what is named here.\n",
+			d.Dirs.Name)
 	case d.Purge && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
@@ -123,7 +126,11 @@ func (d *Down) Run(context.Context) error {
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
 	}
 	for _, at := range data.mounts {
-		fmt.Fprintf(d.Out, "A disk is mounted at %s: it stays so, without polyplane's data.\n", at)
+		fmt.Fprintf(d.Out, "A disk is mounted at %s: it stays so.\n", at)
+	}
+	if len(data.left) > 0 {
+		fmt.Fprintf(d.Out, "Left as it is, since others may have made what is there: %s.\n",
+			model.FewNames(10, data.left))
 	}
 	if d.Purge && len(data.foreign) > 0 {
 		fmt.Fprintf(d.Out, "Not deleted, since polyplane did not make it, was %s, in %s.\n",

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 )
+
+const aBackup = "auto-20260101T000000Z.backup"
+
+var anID = strings.Repeat("0a", 32)
 
 // place is a machine's directory in which a data directory is.
 type place struct {
@@ -45,7 +50,19 @@ func (p *place) link(to, at string) {
 	if err := os.MkdirAll(filepath.Join(p.dir, to), 0o755); err != nil {
 		p.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(p.dir, at)), 0o755); err != nil {
+		p.Fatal(err)
+	}
 	if err := os.Symlink(filepath.Join(p.dir, to), filepath.Join(p.dir, at)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// swap puts a link in the place of a file.
+func (p *place) swap(to, at string) {
+	p.Helper()
+	at = filepath.Join(p.dir, at)
+	if err := errors.Join(os.Remove(at), os.Symlink(filepath.Join(p.dir, to), at)); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -53,8 +70,12 @@ func (p *place) link(to, at string) {
 // fill makes what polyplane makes, and more.
 func (p *place) fill(more ...string) {
 	p.Helper()
-	for _, name := range append(more, "var/data/nodes/n1/networks/lab/h1/x", "var/data/settings.json", "var/data/etcd/member/db",
-		"var/data/etcd.aside-20260101T000000.000Z/db", "var/data/images/index.json", "var/data/etcd.log") {
+	for _, name := range append(more, "var/data/nodes/n1/networks/lab/h1/x", "var/data/settings.json",
+		"var/data/etcd/member/snap/db", "var/data/etcd.aside-20260101T000000.000Z/member/wal/0-0.wal", "var/data/etcd.log",
+		"var/data/images/index.json", "var/data/images/"+anID+".image", "var/data/nodes/n1/desired.json",
+		"var/data/nodes/n1/disks/lab/h1.ext4", "var/data/nodes/n1/images/"+anID+".ext4",
+		"var/data/nodes/n1/trash/lab/h2@x/files/etc/hosts", "var/data/backups/"+aBackup, "var/data/log/manager.log",
+		"var/data/authority/authority.pem") {
 		at := filepath.Join(p.dir, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			p.Fatal(err)
@@ -91,9 +112,11 @@ func (p *place) there() (all []string) {
 }
 
 // TestPurge: what polyplane made in its data directory goes, whatever that is: a link, a disk, a directory mounted once
-// more, or something of these within it. Disks stay mounted, what others made stays and is told, and it may be repeated.
+// more, or something of these within it. Disks stay mounted, what others made stays and is told, also behind links and on
+// disks, and it may be repeated.
 func TestPurge(t *testing.T) {
 	const told, mounted = "Not deleted, since polyplane did not make it, was ", "A disk is mounted at "
+	const left = "Left as it is, since others may have made what is there: "
 	for name, c := range map[string]struct {
 		make func(p *place)
 		left []string // beside what is mounted
@@ -126,7 +149,44 @@ func TestPurge(t *testing.T) {
 			p.fill("var/data/theirs/f")
 			p.disk("var/data/nodes/n1/networks/lab/h1") // polyplane's own
 		}, []string{"var/data/images", "var/data/theirs/f"}, []string{mounted + "DIR/var/data/images", told + "theirs"}},
-		"a link within": {func(p *place) { p.fill(); p.link("big/etcd", "var/data/backups"); p.fill("big/etcd/b") }, []string{"big"}, nil},
+		"a link within": {func(p *place) { p.link("big/safe", "var/data/backups"); p.fill() }, []string{"big"}, nil},
+		"a link to others' disk": {func(p *place) {
+			p.disk("nas")
+			p.link("nas", "var/data/backups")
+			p.fill("nas/thesis.tex", "nas/member/x", "nas/auto.backup")
+		},
+			[]string{"nas/auto.backup", "nas/member/x", "nas/thesis.tex"}, []string{mounted + "DIR/nas", left + "DIR/nas."}},
+		"a link to the machine's logs": {func(p *place) { p.link("logs", "var/data/log"); p.fill("logs/syslog") },
+			[]string{"logs/manager.log", "logs/syslog"}, []string{left + "DIR/logs."}},
+		"links below": {func(p *place) {
+			p.link("big", "var/data/nodes/n1/disks")
+			p.link("more", "var/data/nodes/n2")
+			p.fill("more/f")
+		},
+			[]string{"big/lab/h1.ext4", "more/f"}, []string{left + "DIR/big, DIR/more."}},
+		"a link to a file": {func(p *place) { p.link("big", "var/data"); p.fill("theirs.log"); p.swap("theirs.log", "big/etcd.log") },
+			[]string{"theirs.log"}, []string{left + "DIR/theirs.log."}},
+		"nodes on others' disk": {func(p *place) {
+			p.disk("nas")
+			p.link("nas", "var/data/nodes")
+			p.fill("nas/a/networks/b/c", "nas/n1/f", "nas/n1/disks/lab/x")
+		},
+			[]string{"nas/a/networks/b/c", "nas/n1/disks/lab/x", "nas/n1/f"}, []string{mounted + "DIR/nas", left + "DIR/nas/a, DIR/nas/n1/disks/lab, DIR/nas/n1."}},
+		"disks below": {func(p *place) {
+			p.disk("var/data/nodes/n1")
+			p.disk("var/data/nodes/n1/disks")
+			p.disk("var/data/nodes/n2/trash")
+			p.fill("var/data/nodes/n1/disks/f", "var/data/images/f", "var/data/nodes/n2/f")
+		}, []string{"var/data/nodes/n1/disks/f", "var/data/nodes/n2/trash"},
+			[]string{mounted + "DIR/var/data/nodes/n1/disks:", mounted + "DIR/var/data/nodes/n1:", mounted + "DIR/var/data/nodes/n2/trash:", left + "DIR/var/data/nodes/n1/disks/f."}},
+		"a disk with images of others": {func(p *place) { p.disk("var/data/images"); p.fill("var/data/images/cat.jpg") },
+			[]string{"var/data/images/cat.jpg"}, []string{mounted + "DIR/var/data/images", left + "DIR/var/data/images."}},
+		"a link to a disk with names as ours": {func(p *place) {
+			p.disk("nas")
+			p.link("nas", "var/data")
+			p.fill("nas/images/cat.jpg", "nas/log/router.log", "nas/backups/home.tar")
+		}, []string{"nas/backups/home.tar", "nas/images/cat.jpg", "nas/log/router.log", "var/data@"},
+			[]string{mounted + "DIR/nas", left + "DIR/nas/backups, DIR/nas/images, DIR/nas/log."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &place{t, t.TempDir()}
@@ -151,7 +211,7 @@ func TestPurge(t *testing.T) {
 				return out.String()
 			}
 			said := purge()
-			for _, words := range append(c.said, "polyplane 'test-purge' is down, and its data is deleted.") {
+			for _, words := range append(c.said, "polyplane 'test-purge' is down, and its data is deleted") {
 				if words = strings.ReplaceAll(words, "DIR", p.dir); !strings.Contains(said, words) {
 					t.Errorf("it does not say %q: %s", words, said)
 				}
