@@ -117,6 +117,21 @@ left:
 	if r.code != ExitOK || r.out != comes {
 		t.Errorf("%d: it says\n%s%swant\n%s", r.code, r.out, r.err, comes)
 	}
+	f.wouldBe = model.WhatIfResult{Networks: []model.WouldBe{{Network: "lab", Unknown: true}}, Spent: true,
+		Others: model.WouldBeOthers{Networks: 3, Unknown: 2}, Notes: []string{"node n9 would be joined to no other"},
+		Nodes: []model.NodeRoom{{Name: "n1", CPU: 1000, CPULeft: 1000, CPUNow: 1000}}}
+	r = run(t, f, "embed", "--what-if", "n2", "down")
+	const unknown = `what if n2 were down (nothing is changed):
+  lab: where its elements and links would be was not worked out
+  of others: 3 networks would be other than now, 2 networks not worked out
+note: node n9 would be joined to no other
+note: this is not all: the question was too large to be worked out whole; ask about fewer nodes
+left:
+  n1  1 of 1 cores, 0B of 0B
+`
+	if r.code != ExitOK || r.out != unknown {
+		t.Errorf("%d: it says\n%s%swant\n%s", r.code, r.out, r.err, unknown)
+	}
 	var back model.WhatIfResult
 	r = run(t, f, "embed", "--what-if", "+n1", "-o", "json")
 	if err := json.Unmarshal([]byte(r.out), &back); err != nil || !reflect.DeepEqual(back, f.wouldBe) {

@@ -127,6 +127,12 @@ func whatIfText(ask model.WhatIf, r model.WhatIfResult) string {
 			wouldBe(&b, &r.Moves[i], "to", "by")
 		}
 	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	if r.Spent {
+		b.WriteString("note: this is not all: the question was too large to be worked out whole; ask about fewer nodes\n")
+	}
 	b.WriteString("left:\n")
 	lines := make([][2]string, 0, len(r.Nodes)+len(r.Links))
 	now := func(left, was string) string {
@@ -170,6 +176,9 @@ func wouldBe(b *strings.Builder, w *model.WouldBe, on, by string) {
 	if len(w.Refused) > 0 {
 		refused = " does not fit"
 	}
+	if w.Unknown {
+		refused = ": where its elements and links would be was not worked out"
+	}
 	fmt.Fprintf(b, "  %s%s\n", w.Network, refused)
 	for _, why := range w.Refused {
 		fmt.Fprintf(b, "    %s\n", why)
@@ -205,7 +214,7 @@ func othersText(o model.WouldBeOthers) string {
 		what  string
 		would string
 	}{{o.Elements, "element", "elsewhere"}, {o.Links, "link", "by other paths"}, {o.Lost, "element", "without a place"},
-		{o.Refused, "network", "that would not fit"}} {
+		{o.Refused, "network", "that would not fit"}, {o.Unknown, "network", "not worked out"}} {
 		if p.n > 0 {
 			parts = append(parts, plural(p.n, p.what)+" "+p.would)
 		}

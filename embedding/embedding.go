@@ -3,6 +3,7 @@
 package embedding
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,59 +43,87 @@ type Direction struct{ From, To string }
 // UsageOf sums up what the networks take as they are placed. To embed a network anew, leave its own record out.
 func UsageOf(records []model.Record) Usage {
 	u := Usage{Nodes: map[string]NodeUsage{}, Links: map[Direction]model.Bandwidth{}}
-	for _, r := range records {
-		placed := r.Assigned.Placement
-		for i := range r.Network.Elements {
-			el := &r.Network.Elements[i]
-			node, ok := placed.Elements[el.Name]
-			if !ok {
-				continue
-			}
-			u.count(node, el)
-		}
-		for name := range placed.Links {
-			u.reserve(placed.Links[name])
-		}
-		if m := r.Moving; m != nil && m.Step == model.MoveCopying {
-			u.reserveMove(&r, m)
-		}
+	for i := range records {
+		u.Add(&records[i])
 	}
 	return u
 }
 
-// count adds an element to what a node has.
-func (u *Usage) count(node string, el *model.Element) {
+// Add counts what a network takes, and what a move of one of its elements has reserved.
+func (u *Usage) Add(r *model.Record) {
+	u.place(r, 1)
+	u.move(r, 1)
+}
+
+// Drop is Add taken back, of the same record.
+func (u *Usage) Drop(r *model.Record) {
+	u.place(r, -1)
+	u.move(r, -1)
+}
+
+// AddMove counts what a move has reserved, alone, and DropMove takes that back.
+func (u *Usage) AddMove(r *model.Record)  { u.move(r, 1) }
+func (u *Usage) DropMove(r *model.Record) { u.move(r, -1) }
+
+// place counts what a network takes once, or -1 times.
+func (u *Usage) place(r *model.Record, times int) {
+	placed := r.Assigned.Placement
+	for i := range r.Network.Elements {
+		el := &r.Network.Elements[i]
+		if node, ok := placed.Elements[el.Name]; ok {
+			u.count(node, el, times)
+		}
+	}
+	for name := range placed.Links {
+		u.reserve(placed.Links[name], times)
+	}
+}
+
+// count adds an element to what a node has. Numbers without a sign wrap around, so that minus one times is exact.
+func (u *Usage) count(node string, el *model.Element, times int) {
 	n := u.Nodes[node]
-	n.CPU += el.CPU
-	n.Memory += el.Memory
-	n.Weight += max(el.CPU, DefaultWeight)
-	n.Elements++
+	n.CPU += el.CPU * model.CPU(times)
+	n.Memory += el.Memory * model.Bytes(times)
+	n.Weight += max(el.CPU, DefaultWeight) * model.CPU(times)
+	n.Elements += times
 	u.Nodes[node] = n
 }
 
-func (u *Usage) reserve(paths []model.LinkPath) {
+func (u *Usage) reserve(paths []model.LinkPath, times int) {
 	for _, p := range paths {
 		for i := 1; i < len(p.Nodes); i++ {
-			u.Links[Direction{p.Nodes[i-1], p.Nodes[i]}] += p.Bandwidth
-			u.Links[Direction{p.Nodes[i], p.Nodes[i-1]}] += p.Bandwidth
+			u.Links[Direction{p.Nodes[i-1], p.Nodes[i]}] += p.Bandwidth * model.Bandwidth(times)
+			u.Links[Direction{p.Nodes[i], p.Nodes[i-1]}] += p.Bandwidth * model.Bandwidth(times)
 		}
 	}
 }
 
-// reserveMove adds what a network will take once an element has been moved, beside what it takes until then: the move
-// may be taken back.
-func (u *Usage) reserveMove(r *model.Record, m *model.Moving) {
+// move counts what a network will take once an element has been moved, beside what it takes until then: the move may be
+// taken back.
+func (u *Usage) move(r *model.Record, times int) {
+	m := r.Moving
+	if m == nil || m.Step != model.MoveCopying {
+		return
+	}
 	for i := range r.Network.Elements {
 		if el := &r.Network.Elements[i]; el.Name == m.Element {
-			u.count(m.To, el)
+			u.count(m.To, el, times)
 		}
 	}
-	for name, paths := range m.Placement.Links {
-		if !slices.EqualFunc(paths, r.Assigned.Placement.Links[name],
+	for _, paths := range moved(m, r.Assigned.Placement) {
+		u.reserve(paths, times)
+	}
+}
+
+// moved are the paths that links will have by a move, and do not have yet.
+func moved(m *model.Moving, now model.Placement) (paths [][]model.LinkPath) {
+	for name, next := range m.Placement.Links {
+		if !slices.EqualFunc(next, now.Links[name],
 			func(a, b model.LinkPath) bool { return slices.Equal(a.Nodes, b.Nodes) }) {
-			u.reserve(paths)
+			paths = append(paths, next)
 		}
 	}
+	return paths
 }
 
 // Refusal is the error of a network that does not fit. It has everything that is wrong, one sentence each, about the
@@ -124,7 +153,13 @@ type Current struct {
 	// Shut are the nodes that take nothing new, and why. What is on them already stays, and what is pinned to them is
 	// put there: whoever asks says that it is refused.
 	Shut map[string]string
+	// Steps are what this and other embeddings may still take together; nil: nobody counts. Where they are used up, the
+	// error is ErrSpent.
+	Steps *int
 }
+
+// ErrSpent tells that an embedding was given up, since it had no steps left. Nothing is known of whether it fits.
+var ErrSpent = errors.New("the steps of the search had an end")
 
 // Embed places a resolved network beside what others use. used does not count this network.
 //
@@ -141,6 +176,11 @@ type Current struct {
 func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Resolved,
 	current Current) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
+	e.steps = current.Steps
+	e.spend(len(e.sub.arcs) + len(net.Elements)*len(sub.Nodes))
+	if e.spent() {
+		return model.Placement{}, ErrSpent
+	}
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
 		return model.Placement{},
 			&Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name,
@@ -160,13 +200,17 @@ func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net 
 		}
 		paths, problems := e.seek(current.Placement)
 		if problems != nil {
-			return model.Placement{}, &Refusal{net.Name, problems}
+			return model.Placement{}, e.refusal(problems)
 		}
 		return e.placement(paths), nil
 	}
 	pin, may, location := slices.Clone(e.pin), slices.Clone(e.may), slices.Clone(e.location)
 	var first []model.Problem
 	for range gluings {
+		if e.spent() {
+			return model.Placement{}, ErrSpent
+		}
+		e.spend(len(net.Elements) * len(sub.Nodes))
 		e.place()
 		if len(e.problems) > 0 {
 			break
@@ -189,10 +233,30 @@ func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net 
 	}
 	// There is room for the elements, but not for the links where they are. Placing them by their links may do.
 	e.pin, e.may, e.location = pin, may, location // those that were glued are apart again
+	if e.spent() {
+		return model.Placement{}, ErrSpent
+	}
 	if paths, problems := e.seek(current.Placement); problems == nil {
 		return e.placement(paths), nil
 	}
-	return model.Placement{}, &Refusal{net.Name, first}
+	return model.Placement{}, e.refusal(first)
+}
+
+// spend counts steps. One is about as long as the search's: it looks at a node for an element, or at an arc for a link.
+func (e *embedder) spend(steps int) {
+	if e.steps != nil {
+		*e.steps -= steps
+	}
+}
+
+func (e *embedder) spent() bool { return e.steps != nil && *e.steps <= 0 }
+
+// refusal is that a search found nothing, unless that was for want of steps.
+func (e *embedder) refusal(problems []model.Problem) error {
+	if e.spent() {
+		return ErrSpent
+	}
+	return &Refusal{e.net.Name, problems}
 }
 
 // embedder holds the state of one Embed: nodes and elements by number.
@@ -213,6 +277,7 @@ type embedder struct {
 	parent   []int32  // union-find: elements that must share a node
 	at       []int32  // element → node, or -1
 	problems []model.Problem
+	steps    *int // as Current has them
 }
 
 // nodeState is a node with what is used of it.

@@ -162,6 +162,10 @@ func (f *fleet) add(k int, g *graph, numbers map[[2]int32]int32) {
 		if e.pin[i] >= 0 {
 			pin = e.why(i)
 		}
+		if m := r.Moving; m != nil {
+			pin = fmt.Sprintf("%s is being moved from %s to %s, and its network is left alone meanwhile", m.Element, m.From,
+				m.To)
+		}
 		number[el.Name] = int32(len(f.problem.Elements))
 		f.element, f.pins = append(f.element, of{k, i}), append(f.pins, pin)
 		f.problem.Elements = append(f.problem.Elements, search.Element{CPU: int64(el.CPU), Memory: int64(el.Memory),
@@ -172,7 +176,7 @@ func (f *fleet) add(k int, g *graph, numbers map[[2]int32]int32) {
 		a, okA := number[l.Ends[0].Element]
 		b, okB := number[l.Ends[1].Element]
 		paths := placed.Links[l.Name]
-		if okA && okB && len(paths) <= 1 {
+		if okA && okB && len(paths) <= 1 && r.Moving == nil {
 			asked := search.Link{A: a, B: b, Demand: int64(e.net.Slice.Reserves(l))}
 			if len(paths) == 1 {
 				asked.Way = wayOf(g, numbers, paths[0].Nodes, f.problem.Elements[a].At, f.problem.Elements[b].At)
@@ -184,13 +188,7 @@ func (f *fleet) add(k int, g *graph, numbers map[[2]int32]int32) {
 			}
 		}
 		// It has a path that is none, or several: these keep what they have, and so do its ends.
-		for _, p := range paths {
-			for x := 1; x < len(p.Nodes); x++ {
-				if w, ok := numbers[[2]int32{g.number(p.Nodes[x-1]), g.number(p.Nodes[x])}]; ok {
-					f.problem.Wires[w].Taken += int64(p.Bandwidth)
-				}
-			}
-		}
+		f.take(paths, g, numbers)
 		if !okA || !okB {
 			continue
 		}
@@ -201,6 +199,38 @@ func (f *fleet) add(k int, g *graph, numbers map[[2]int32]int32) {
 		for _, n := range []int32{a, b} {
 			f.problem.Elements[n].Pinned = true
 			f.pins[n] = cmp.Or(f.pins[n], why)
+		}
+	}
+	f.reserve(r, g, numbers)
+}
+
+// reserve keeps what a move that is under way will need.
+func (f *fleet) reserve(r *model.ResolvedRecord, g *graph, numbers map[[2]int32]int32) {
+	m := r.Moving
+	if m == nil || m.Step != model.MoveCopying {
+		return
+	}
+	if n := g.number(m.To); n >= 0 {
+		for i := range r.Network.Elements {
+			if el := &r.Network.Elements[i]; el.Name == m.Element {
+				node := &f.problem.Nodes[n]
+				node.CPU, node.Memory = node.CPU-int64(el.CPU), node.Memory-int64(el.Memory)
+				node.Load += int64(max(el.CPU, DefaultWeight))
+			}
+		}
+	}
+	for _, paths := range moved(m, r.Assigned.Placement) {
+		f.take(paths, g, numbers)
+	}
+}
+
+// take counts paths that are nobody's to change.
+func (f *fleet) take(paths []model.LinkPath, g *graph, numbers map[[2]int32]int32) {
+	for _, p := range paths {
+		for x := 1; x < len(p.Nodes); x++ {
+			if w, ok := numbers[[2]int32{g.number(p.Nodes[x-1]), g.number(p.Nodes[x])}]; ok {
+				f.problem.Wires[w].Taken += int64(p.Bandwidth)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package embedding
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -441,4 +442,46 @@ func BenchmarkDrain(b *testing.B) {
 			Rebalance(r, Limit{})
 		}
 	})
+}
+
+// What a move has reserved nobody is sent to, and the network that it is of stays as it is.
+func TestDrainBesideAMove(t *testing.T) {
+	sub := substrate(3)
+	one := func(name, node string) model.ResolvedRecord {
+		net := line(1)
+		net.Name, net.Elements[0].CPU = name, sub.Nodes[0].CPU/4*3
+		return model.ResolvedRecord{Network: net, Assigned: model.Assigned{Placement: model.Placement{
+			Elements: map[string]string{net.Elements[0].Name: node}}}}
+	}
+	a, b := one("a", "n1"), one("b", "n3")
+	r := Running{Substrate: sub, Networks: []model.ResolvedRecord{a, b}}
+	if p, err := Drain(r, "n1", Limit{}); err != nil || len(p.Moves) != 1 || p.Moves[0].To != "n2" {
+		t.Fatalf("n1 is drained by %+v, %v", p, err)
+	}
+	r.Networks[1].Moving = &model.Moving{Element: b.Network.Elements[0].Name, From: "n3", To: "n2",
+		Step: model.MoveCopying}
+	if p, err := Drain(r, "n1", Limit{}); err != nil || len(p.Moves) != 0 || len(p.Stays) != 1 {
+		t.Errorf("beside a move to n2, n1 is drained by %+v, %v", p, err)
+	}
+	want := b.Network.Elements[0].Name + " is being moved from n3 to n2, and its network is left alone meanwhile"
+	if p, err := Drain(r, "n3", Limit{}); err != nil || len(p.Stays) != 1 || p.Stays[0].Why != want {
+		t.Errorf("n3 is drained by %+v, %v", p, err)
+	}
+}
+
+// Embeddings that have steps together end with them, and say so.
+func TestEmbedEndsWithTheSteps(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		net := line(30)
+		net.Placing.Distinct = spread
+		steps := 1 << 30
+		if _, err := Embed(substrate(40), nil, Usage{}, net, Current{Steps: &steps}); err != nil || steps == 1<<30 {
+			t.Errorf("with steps enough it is %v, and %d are left", err, steps)
+		}
+		for _, steps := range []int{0, 1, 100, 1200} {
+			if _, err := Embed(substrate(40), nil, Usage{}, net, Current{Steps: &steps}); !errors.Is(err, ErrSpent) {
+				t.Errorf("with %d steps left it is %v", steps, err)
+			}
+		}
+	}
 }

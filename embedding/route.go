@@ -44,6 +44,7 @@ func (e *embedder) route(current model.Placement) (map[string][]model.LinkPath, 
 		l := &e.net.Links[k]
 		a, b, _ := e.ends(l)
 		rate := e.net.Slice.Reserves(l)
+		e.spend(len(e.sub.arcs))
 		nodes := e.sub.path(a, b, rate)
 		if nodes == nil {
 			failed = append(failed, failure{k, e.noPath(l, a, b)})

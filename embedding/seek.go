@@ -64,7 +64,7 @@ func (q *query) keeps() bool {
 // question puts the embedding's question by numbers.
 func (e *embedder) question(current model.Placement) *query {
 	e.sub.reset()
-	p := &query{Problem: search.Problem{Groups: []search.Group{e.group()}}}
+	p := &query{Problem: search.Problem{Groups: []search.Group{e.group()}, Left: e.steps}}
 	regions, fair := regionsOf(e.sub.nodes), e.fairLoads()
 	for n := range e.nodes {
 		node := &e.nodes[n]

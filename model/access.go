@@ -112,14 +112,14 @@ func CheckNodeName(name string) error {
 	return nil
 }
 
-// maxMachine bounds what a host may claim to be: cores, bits a second, memory in bytes, and the MTU of IPv4 (RFC 791).
+// MaxMachine bounds what a host may claim to be: cores, bits a second, memory in bytes, and the MTU of IPv4 (RFC 791).
 const (
-	maxMachineCPU       CPU       = 65_536_000
-	maxMachineBandwidth Bandwidth = 1e15
+	MaxMachineCPU       CPU       = 65_536_000
+	MaxMachineBandwidth Bandwidth = 1e15
+	MaxMachineMemory    Bytes     = 1 << 50
 
-	maxMachineMemory = 1 << 50
-	minMachineMTU    = 1280
-	maxMachineMTU    = 65535
+	minMachineMTU = 1280
+	maxMachineMTU = 65535
 )
 
 // Validate tells what cannot be true of a host's account of itself.
@@ -130,13 +130,13 @@ func (m Machine) Validate() error {
 	switch {
 	case m.CPU < MinCPU:
 		return fmt.Errorf("node %s has %s cores; at least %s are needed", m.Name, m.CPU, MinCPU)
-	case m.CPU > maxMachineCPU:
+	case m.CPU > MaxMachineCPU:
 		return fmt.Errorf("node %s says that it has %s cores; no machine has more than %s", m.Name, m.CPU,
-			maxMachineCPU)
-	case m.Bandwidth > maxMachineBandwidth:
+			MaxMachineCPU)
+	case m.Bandwidth > MaxMachineBandwidth:
 		return fmt.Errorf("node %s says that it sends %s; nothing sends more than %s", m.Name, m.Bandwidth,
-			maxMachineBandwidth)
-	case m.Memory < MinMemory || m.Memory > maxMachineMemory:
+			MaxMachineBandwidth)
+	case m.Memory < MinMemory || m.Memory > MaxMachineMemory:
 		return fmt.Errorf("node %s has %s of memory; at least %s are needed", m.Name, m.Memory, MinMemory)
 	case !m.Address.Is4() || m.Address.IsLoopback() || m.Address.IsUnspecified() || m.Address.IsMulticast():
 		return fmt.Errorf("node %s: %s is no address that other nodes could reach it at; an IPv4 address of one of "+

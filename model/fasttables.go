@@ -56,13 +56,18 @@ func (e *ElementOf[I]) FastRouter() bool {
 func ReservedTables(records []Record) map[string]TableQuota {
 	all := map[string]TableQuota{}
 	for i := range records {
-		for node, q := range reserves(&records[i].Network, records[i].Assigned.Placement.Elements) {
-			sum := all[node]
-			sum.Tables, sum.NextHops = sum.Tables+q.Tables, sum.NextHops+q.NextHops
-			all[node] = sum
-		}
+		CountReservedTables(all, &records[i], 1)
 	}
 	return all
+}
+
+// CountReservedTables adds what one network owns, or takes it away: -1 times.
+func CountReservedTables(all map[string]TableQuota, r *Record, times int) {
+	for node, q := range reserves(&r.Network, r.Assigned.Placement.Elements) {
+		sum := all[node]
+		sum.Tables, sum.NextHops = sum.Tables+q.Tables*Bytes(times), sum.NextHops+q.NextHops*times
+		all[node] = sum
+	}
 }
 
 // reserves is what one network owns, by node.

@@ -36,6 +36,10 @@ type WhatIfResult struct {
 	// Nodes and Links are what would be left, and is left now.
 	Nodes []NodeRoom `json:"nodes"`
 	Links []LinkRoom `json:"links,omitempty"`
+	// Spent tells that the question was too large to be worked out whole: networks are Unknown, or Moves are not all.
+	Spent bool `json:"spent,omitempty"`
+	// Notes are what is strange about the question.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // WouldBe is what would be other about a network.
@@ -47,6 +51,8 @@ type WouldBe struct {
 	Lost     []WouldLose  `json:"lost,omitempty"`
 	// Refused is why the rest of it does not fit; then none of its elements goes anywhere.
 	Refused []string `json:"refused,omitempty"`
+	// Unknown tells that nothing was worked out about what is on the nodes that go.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // WouldMove is an element that would go to another node.
@@ -75,6 +81,7 @@ type WouldBeOthers struct {
 	Links    int `json:"links,omitempty"`    // of theirs that would take another path
 	Lost     int `json:"lost,omitempty"`     // elements that would have no place by themselves
 	Refused  int `json:"refused,omitempty"`  // networks that would not fit
+	Unknown  int `json:"unknown,omitempty"`  // networks of which nothing was worked out
 }
 
 // Add counts a network.
@@ -85,6 +92,9 @@ func (o *WouldBeOthers) Add(w *WouldBe) {
 	o.Lost += len(w.Lost)
 	if len(w.Refused) > 0 {
 		o.Refused++
+	}
+	if w.Unknown {
+		o.Unknown++
 	}
 }
 

@@ -32,13 +32,15 @@ const (
 	mostSteps = 60_000_000 // whatever the size
 )
 
-// Problem is a question. The search changes nothing in it.
+// Problem is a question. The search changes nothing in it but what is Left.
 type Problem struct {
 	Nodes    []Node
 	Wires    []Wire
 	Groups   []Group // of elements
 	Elements []Element
 	Links    []Link
+	// Left are the steps that this and other searches may still take together; nil: as many as Steps tells.
+	Left *int
 }
 
 // Group is what elements are placed by together.
@@ -104,6 +106,10 @@ func Steps(p *Problem) int {
 // Solve searches for the cheapest placement. Where it finds none, it tells how far it came.
 func Solve(p *Problem) (*Solution, *Stuck) {
 	s := newState(p)
+	if p.Left != nil {
+		s.steps = max(0, min(s.steps, *p.Left))
+		defer func(had int) { *p.Left -= had - s.steps }(s.steps)
+	}
 	if stuck := s.routeFixed(); stuck != nil {
 		return nil, stuck
 	}

@@ -1319,7 +1319,9 @@ class WhatIfResult(TypedDict, total=False):
     moves: list["WouldBe"]
     networks: list["WouldBe"]
     nodes: Required[list["NodeRoom"] | None]
+    notes: list[str]
     others: "WouldBeOthers"
+    spent: bool
 
 
 class Whoami(TypedDict, total=False):
@@ -1343,6 +1345,7 @@ class WouldBe(TypedDict, total=False):
     lost: list["WouldLose"]
     network: Required[str]
     refused: list[str]
+    unknown: bool
 
 
 class WouldBeOthers(TypedDict, total=False):
@@ -1351,6 +1354,7 @@ class WouldBeOthers(TypedDict, total=False):
     lost: int
     networks: int
     refused: int
+    unknown: int
 
 
 class WouldLose(TypedDict, total=False):

@@ -14,87 +14,145 @@ import (
 // mostWorthIt is how many moves are told that nodes which come would be worth.
 const mostWorthIt = 20
 
+// whatIfSteps are what may be taken for one question, however many networks it concerns: some seconds of a processor.
+const whatIfSteps = 100_000_000
+
 // WhatIf tells what would become of the networks if nodes went and others came. Networks that a node's going concerns
-// are placed again in the order of their names, as they would be if they were applied again: what is elsewhere stays.
-// The Situation's Others are what counts beside the networks, and its Refusing are nodes that take nothing.
-// gone tells why whoever asked does not wait for it any longer.
+// are placed again in the order of their names, as they would be if they were applied again: what is elsewhere stays,
+// and so does what is being moved. The Situation's Others are what counts beside the networks, and its Refusing are
+// nodes that take nothing. gone tells why whoever asked does not wait for it any longer.
 func (s Situation) WhatIf(networks []Network, ask model.WhatIf, gone func() error) (model.WhatIfResult, error) {
-	var result model.WhatIfResult
+	return s.whatIf(networks, ask, gone, whatIfSteps)
+}
+
+func (s Situation) whatIf(networks []Network, ask model.WhatIf, gone func() error,
+	steps int) (result model.WhatIfResult, err error) {
 	before := s.Substrate
 	sub, added, err := s.afterwards(ask)
 	if err != nil {
 		return result, err
 	}
-	result.Added = added
+	result.Added, result.Notes = added, unjoined(before, sub, added)
 	s.Substrate = sub
 	networks = slices.Clone(networks)
 	slices.SortFunc(networks, func(a, b Network) int {
 		return strings.Compare(a.Record.Network.Name, b.Record.Network.Name)
 	})
-	all := slices.Clone(s.Others)
-	first := len(all)
-	for i := range networks {
-		all = append(all, networks[i].Record)
-	}
-	now := embedding.UsageOf(all)
+	p := prospect{Situation: &s, down: ask.Down, steps: steps, used: embedding.UsageOf(s.Others),
+		tables: model.ReservedTables(s.Others)}
+	now := embedding.UsageOf(s.Others)
+	records := make([]model.Record, len(networks))
 	var concerned []int
 	for i := range networks {
-		if stripped, other := without(networks[i].Record, ask.Down); other {
-			all[first+i] = stripped
+		if len(before.Nodes) == 1 {
+			networks[i].Resolved = onOneNode(networks[i].Resolved, before.Nodes[0].Name)
+		}
+		stripped, other := without(networks[i].Record, ask.Down)
+		if records[i] = stripped; other {
 			concerned = append(concerned, i)
 		}
+		now.Add(&networks[i].Record)
+		p.count(&stripped, 1)
 	}
 	for _, i := range concerned {
 		if err := gone(); err != nil {
 			return result, err
 		}
-		would, record := s.again(&networks[i], all, first+i, ask.Down)
-		all[first+i] = record
+		var would model.WouldBe
+		would, records[i] = p.again(&networks[i], records[i])
 		result.Networks = append(result.Networks, would)
 	}
-	if len(added) > 0 {
-		result.Moves = s.worthIt(networks, all[first:], all[:first])
+	if err := gone(); err != nil {
+		return result, err
 	}
-	result.Nodes, result.Links = rooms(before, sub, now, embedding.UsageOf(all))
+	if len(added) > 0 && p.steps > 0 {
+		result.Moves = p.worthIt(networks, records)
+	}
+	result.Spent = p.steps <= 0
+	result.Nodes, result.Links = rooms(before, sub, now, p.used)
 	return result, nil
 }
 
-// without is a record without what was on nodes, or led over them.
+// prospect is what would be, as far as it is worked out.
+type prospect struct {
+	*Situation
+	down   []string
+	steps  int // that are left
+	used   embedding.Usage
+	tables map[string]model.TableQuota
+}
+
+// count adds what a network takes, or takes it away: -1 times.
+func (p *prospect) count(r *model.Record, times int) {
+	if times > 0 {
+		p.used.Add(r)
+	} else {
+		p.used.Drop(r)
+	}
+	model.CountReservedTables(p.tables, r, times)
+}
+
+// onOneNode says of edges which node their devices are on, where there is no other to be named.
+func onOneNode(r model.Resolved, node string) model.Resolved {
+	r.Edges = slices.Clone(r.Edges)
+	for i := range r.Edges {
+		if e := &r.Edges[i]; e.Node == "" && e.Internet == nil && e.Mirror == nil {
+			e.Node = node
+		}
+	}
+	return r
+}
+
+// without is a record without what was on nodes, or led over them. A move from such a node or to it would be taken back.
 func without(r model.Record, nodes []string) (stripped model.Record, other bool) {
+	down := func(n string) bool { return slices.Contains(nodes, n) }
 	elements := map[string]string{}
 	for name, node := range r.Assigned.Placement.Elements {
-		if slices.Contains(nodes, node) {
+		if down(node) {
 			other = true
 		} else {
 			elements[name] = node
 		}
 	}
-	links := map[string][]model.LinkPath{}
-	for name, paths := range r.Assigned.Placement.Links {
-		if slices.ContainsFunc(paths, func(p model.LinkPath) bool {
-			return slices.ContainsFunc(p.Nodes, func(n string) bool { return slices.Contains(nodes, n) })
-		}) {
-			other = true
-		} else {
-			links[name] = paths
+	off := func(links map[string][]model.LinkPath) map[string][]model.LinkPath {
+		left := map[string][]model.LinkPath{}
+		for name, paths := range links {
+			if !slices.ContainsFunc(paths, func(p model.LinkPath) bool { return slices.ContainsFunc(p.Nodes, down) }) {
+				left[name] = paths
+			}
+		}
+		return left
+	}
+	links := off(r.Assigned.Placement.Links)
+	other = other || len(links) < len(r.Assigned.Placement.Links)
+	if m := r.Moving; m != nil {
+		moving := *m
+		moving.Placement.Links = off(m.Placement.Links)
+		if r.Moving = &moving; down(m.From) && m.Step == model.MoveCopying || down(m.To) {
+			r.Moving = nil
 		}
 	}
-	if !other {
-		return r, false
+	if other {
+		r.Assigned.Placement = model.Placement{Elements: elements, Links: links}
 	}
-	r.Assigned.Placement = model.Placement{Elements: elements, Links: links}
-	return r, true
+	return r, other
 }
 
-// again places a network anew without what has no place by itself. own is its place among all records.
-func (s *Situation) again(n *Network, all []model.Record, own int, down []string) (model.WouldBe, model.Record) {
+// again places a network anew without what has no place by itself.
+func (p *prospect) again(n *Network, record model.Record) (model.WouldBe, model.Record) {
 	would := model.WouldBe{Network: n.Record.Network.Name}
-	rest, lost := left(n.Resolved, down)
+	rest, lost := left(n.Resolved, p.down)
 	would.Lost = lost
-	others := slices.Concat(all[:own], all[own+1:])
-	record := all[own]
-	placed, err := embedding.Embed(s.Substrate, s.Offers, embedding.UsageOf(others), rest, embedding.Current{
-		Placement: record.Assigned.Placement, Network: n.Resolved, Shut: s.Refusing})
+	p.count(&record, -1)
+	p.used.AddMove(&record) // it is held while the others find their places
+	placed, err := embedding.Embed(p.Substrate, p.Offers, p.used, rest, embedding.Current{
+		Placement: record.Assigned.Placement, Network: n.Resolved, Shut: p.Refusing, Steps: &p.steps})
+	p.used.DropMove(&record)
+	defer func() { p.count(&record, 1) }()
+	if errors.Is(err, embedding.ErrSpent) {
+		would.Unknown = true
+		return would, record
+	}
 	if err != nil {
 		would.Refused = []string{err.Error()}
 		var r *embedding.Refusal
@@ -107,9 +165,7 @@ func (s *Situation) again(n *Network, all []model.Record, own int, down []string
 		return would, record
 	}
 	was := n.Record.Assigned.Placement
-	beside := *s
-	beside.Others = others
-	for _, err := range beside.checkTables(&record.Network, placed.Elements) {
+	for _, err := range model.CheckReservedTables(&record.Network, placed.Elements, p.tables, nodeNames(p.Substrate)) {
 		would.Refused = append(would.Refused, err.Error())
 	}
 	if would.Refused != nil {
@@ -179,17 +235,21 @@ func nodeNames(s model.Substrate) []string {
 	return names
 }
 
-// worthIt are the moves that would save most, by network. others are records that nothing is known of but what they
-// take.
-func (s *Situation) worthIt(networks []Network, records, others []model.Record) (moves []model.WouldBe) {
-	running := embedding.Running{Substrate: s.Substrate, Offers: s.Offers, Shut: s.Refusing,
-		Taken: embedding.UsageOf(others)}
+// worthIt are the moves that would save most, by network.
+func (p *prospect) worthIt(networks []Network, records []model.Record) (moves []model.WouldBe) {
+	running := embedding.Running{Substrate: p.Substrate, Offers: p.Offers, Shut: p.Refusing,
+		Taken: embedding.UsageOf(p.Others)}
 	for i := range records {
 		running.Networks = append(running.Networks, model.ResolvedRecord{Network: networks[i].Resolved,
-			Assigned: records[i].Assigned})
+			Assigned: records[i].Assigned, Moving: records[i].Moving})
+	}
+	plan := embedding.Rebalance(running, embedding.Limit{Moves: mostWorthIt,
+		Steps: min(p.steps, embedding.DefaultSteps)})
+	if plan.Spent {
+		p.steps = 0
 	}
 	at := map[string]int{}
-	for _, m := range embedding.Rebalance(running, embedding.Limit{Moves: mostWorthIt}).Moves {
+	for _, m := range plan.Moves {
 		k, there := at[m.Network]
 		if !there {
 			k = len(moves)
@@ -219,7 +279,7 @@ func (s *Situation) afterwards(ask model.WhatIf) (sub model.Substrate, added []m
 	}
 	for i, name := range ask.Down {
 		if known(name) < 0 {
-			return wrong("there is no node %s that could be down; there are %s", name,
+			return wrong("there is no node %s that could be down; there are %s", called(name),
 				model.FewNames(12, nodeNames(before)))
 		}
 		if slices.Contains(ask.Down[:i], name) {
@@ -235,17 +295,16 @@ func (s *Situation) afterwards(ask model.WhatIf) (sub model.Substrate, added []m
 	sub.Links = slices.DeleteFunc(slices.Clone(before.Links), func(l model.SubstrateLink) bool {
 		return slices.Contains(ask.Down, l.A) || slices.Contains(ask.Down, l.B)
 	})
-	if len(before.Links) > 0 && len(sub.Links) == 0 && len(sub.Nodes) > 1 {
-		// No link at all would mean that each reaches each.
-		return wrong("no link would be left between %s; ask about fewer nodes", model.FewNames(12, nodeNames(sub)))
-	}
 	offers := maps.Clone(s.Offers)
 	for _, a := range ask.Add {
+		if err := checkToCome(a, known(a.Name) >= 0); err != nil {
+			return wrong("%v", err)
+		}
 		node := model.SubstrateNode{Name: a.Name}
 		like := known(a.Like)
 		switch {
 		case a.Like != "" && like < 0:
-			return wrong("node %s would be like %s, and there is no such node; there are %s", a.Name, a.Like,
+			return wrong("node %s would be like %s, and there is no such node; there are %s", a.Name, called(a.Like),
 				model.FewNames(12, nodeNames(before)))
 		case a.Like == "" && known(a.Name) >= 0: // one more
 			like = known(a.Name)
@@ -263,9 +322,6 @@ func (s *Situation) afterwards(ask model.WhatIf) (sub model.Substrate, added []m
 				return wrong("node %s would come twice", a.Name)
 			}
 			node.Name = fmt.Sprintf("%s-%d", a.Name, k)
-		}
-		if err := model.CheckName(node.Name); err != nil {
-			return wrong("a node cannot be called %.64q: %v", node.Name, err)
 		}
 		if a.CPU > 0 {
 			node.CPU = a.CPU
@@ -285,8 +341,58 @@ func (s *Situation) afterwards(ask model.WhatIf) (sub model.Substrate, added []m
 		}
 		added = append(added, node)
 	}
+	if len(before.Links) > 0 && len(sub.Links) == 0 && len(sub.Nodes) > 1 {
+		// No link at all would mean that each reaches each.
+		return wrong("no link would be left between %s; ask about fewer nodes that go, or, of those that come, leave "+
+			"like= out", model.FewNames(12, nodeNames(sub)))
+	}
 	s.Offers = offers
 	return sub, added, nil
+}
+
+// called is a name as it is told to whoever asks, if it may be none.
+func called(name string) string {
+	if model.CheckNodeName(name) != nil {
+		return fmt.Sprintf("%.64q", name)
+	}
+	return name
+}
+
+// checkToCome tells what cannot be said of a node that comes, as of one that joins. known tells that there is a node of
+// its name.
+func checkToCome(a model.NodeToCome, known bool) error {
+	if !known && model.CheckNodeName(a.Name) != nil {
+		return fmt.Errorf("a node cannot be called %.64q: use lower-case letters, digits and '-', at most 63", a.Name)
+	}
+	switch {
+	case a.CPU > model.MaxMachineCPU || a.CPU > 0 && a.CPU < model.MinCPU:
+		return fmt.Errorf("node %s cannot have %s cores; from %s to %s were expected", a.Name, a.CPU, model.MinCPU,
+			model.MaxMachineCPU)
+	case a.Memory > model.MaxMachineMemory || a.Memory > 0 && a.Memory < model.MinMemory:
+		return fmt.Errorf("node %s cannot have %s of memory; from %s to %s were expected", a.Name, a.Memory.Rounded(),
+			model.MinMemory, model.MaxMachineMemory)
+	case a.Bandwidth > model.MaxMachineBandwidth:
+		return fmt.Errorf("links of node %s cannot have %s; at most %s was expected", a.Name, a.Bandwidth,
+			model.MaxMachineBandwidth)
+	case a.Location != "" && model.CheckNodeName(a.Location) != nil:
+		return fmt.Errorf("node %s cannot be at %.64q: a location has lower-case letters, digits and '-', at most 63",
+			a.Name, a.Location)
+	}
+	return nil
+}
+
+// unjoined tells which of the nodes that come would have no link, where nodes are joined by links.
+func unjoined(before, after model.Substrate, added []model.SubstrateNode) (notes []string) {
+	if len(before.Links) == 0 || len(after.Nodes) == 1 {
+		return nil
+	}
+	for _, n := range added {
+		if !slices.ContainsFunc(after.Links, func(l model.SubstrateLink) bool { return l.A == n.Name || l.B == n.Name }) {
+			notes = append(notes, fmt.Sprintf("node %s would be joined to no other: the node that it is like has no "+
+				"neighbour that would be left", n.Name))
+		}
+	}
+	return notes
 }
 
 // linksOf are the links of a node that comes: those of the one that it is like, or one to each.

@@ -132,21 +132,28 @@ func TestWhatIfANodeComes(t *testing.T) {
 
 func TestWhatIfRefuses(t *testing.T) {
 	s, networks := ring(t, 3, lab("lab", 0))
-	many := make([]string, model.MaxWhatIf+1)
+	many, long := make([]string, model.MaxWhatIf+1), strings.Repeat("n", 100_000)
 	for want, ask := range map[string]model.WhatIf{
-		"0 nodes would go or come":        {},
-		"65 nodes would":                  {Down: many},
-		"there is no node n9":             {Down: []string{"n9"}},
-		"n1 would be down twice":          {Down: []string{"n1", "n1"}},
-		"no node would be left":           {Down: []string{"n1", "n2", "n3"}},
-		"like n9, and there is no such":   {Add: []model.NodeToCome{{Name: "x", Like: "n9"}}},
-		"not said what node x would have": {Add: []model.NodeToCome{{Name: "x", CPU: 1}}},
-		"cannot be called":                {Add: []model.NodeToCome{{Name: "x y", Like: "n1"}}},
-		"node x would come twice":         {Add: []model.NodeToCome{{Name: "x", Like: "n1"}, {Name: "x", Like: "n1"}}},
+		"0 nodes would go or come":              {},
+		"65 nodes would":                        {Down: many},
+		"there is no node n9":                   {Down: []string{"n9"}},
+		"n1 would be down twice":                {Down: []string{"n1", "n1"}},
+		"no node would be left":                 {Down: []string{"n1", "n2", "n3"}},
+		"like n9, and there is no such":         {Add: []model.NodeToCome{{Name: "x", Like: "n9"}}},
+		"not said what node x would have":       {Add: []model.NodeToCome{{Name: "x", CPU: 1000}}},
+		"cannot be called":                      {Add: []model.NodeToCome{{Name: "x y", Like: "n1"}}},
+		"no node \"" + long[:64] + "\" that":    {Down: []string{long}},
+		"called \"" + long[:64] + "\": use":     {Add: []model.NodeToCome{{Name: long, Like: "n1"}}},
+		"like \"" + long[:64] + "\", and":       {Add: []model.NodeToCome{{Name: "x", Like: long}}},
+		"be at \"" + long[:64] + "\": a":        {Add: []model.NodeToCome{{Name: "x", Like: "n1", Location: long}}},
+		"cannot have 0.001 cores":               {Add: []model.NodeToCome{{Name: "n1", CPU: 1}}},
+		"have 16777216TiB of memory; from 8MiB": {Add: []model.NodeToCome{{Name: "n1", Memory: 1<<64 - 1}}},
+		"links of node n1 cannot have":          {Add: []model.NodeToCome{{Name: "n1", Bandwidth: 1<<64 - 1}}},
+		"node x would come twice":               {Add: []model.NodeToCome{{Name: "x", Like: "n1"}, {Name: "x", Like: "n1"}}},
 	} {
 		_, err := s.WhatIf(networks, ask, t.Context().Err)
 		var refusal *Refusal
-		if !errors.As(err, &refusal) || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &refusal) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%+v is refused with %v, want %q", ask, err, want)
 		}
 	}

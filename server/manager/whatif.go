@@ -41,7 +41,11 @@ func (m *outlook) present() (admission.Situation, []admission.Network) {
 	}
 	var networks []admission.Network
 	for _, n := range m.networks {
-		if n.damaged == nil {
+		switch {
+		case n.damaged != nil:
+		case n.record.Deleting: // nobody places it again, but it has what it has until it is gone
+			s.Others = append(s.Others, n.record)
+		default:
 			networks = append(networks, *n.admitted())
 		}
 	}
