@@ -131,7 +131,8 @@ func whatIfText(ask model.WhatIf, r model.WhatIfResult) string {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	if r.Spent {
-		b.WriteString("note: this is not all: the question was too large to be worked out whole; ask about fewer nodes\n")
+		b.WriteString("note: this is not all: the question was too large to be worked out whole; ask about fewer " +
+			"nodes\n")
 	}
 	b.WriteString("left:\n")
 	lines := make([][2]string, 0, len(r.Nodes)+len(r.Links))

@@ -163,8 +163,8 @@ func (f *fleet) add(k int, g *graph, numbers map[[2]int32]int32) {
 			pin = e.why(i)
 		}
 		if m := r.Moving; m != nil {
-			pin = fmt.Sprintf("%s is being moved from %s to %s, and its network is left alone meanwhile", m.Element, m.From,
-				m.To)
+			pin = fmt.Sprintf("%s is being moved from %s to %s, and its network is left alone meanwhile", m.Element,
+				m.From, m.To)
 		}
 		number[el.Name] = int32(len(f.problem.Elements))
 		f.element, f.pins = append(f.element, of{k, i}), append(f.pins, pin)

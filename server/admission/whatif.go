@@ -103,7 +103,8 @@ func onOneNode(r model.Resolved, node string) model.Resolved {
 	return r
 }
 
-// without is a record without what was on nodes, or led over them. A move from such a node or to it would be taken back.
+// without is a record without what was on nodes, or led over them. A move from such a node or to it would be taken
+// back.
 func without(r model.Record, nodes []string) (stripped model.Record, other bool) {
 	down := func(n string) bool { return slices.Contains(nodes, n) }
 	elements := map[string]string{}
@@ -387,7 +388,8 @@ func unjoined(before, after model.Substrate, added []model.SubstrateNode) (notes
 		return nil
 	}
 	for _, n := range added {
-		if !slices.ContainsFunc(after.Links, func(l model.SubstrateLink) bool { return l.A == n.Name || l.B == n.Name }) {
+		joins := func(l model.SubstrateLink) bool { return l.A == n.Name || l.B == n.Name }
+		if !slices.ContainsFunc(after.Links, joins) {
 			notes = append(notes, fmt.Sprintf("node %s would be joined to no other: the node that it is like has no "+
 				"neighbour that would be left", n.Name))
 		}
