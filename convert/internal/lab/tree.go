@@ -296,10 +296,10 @@ func (b *builder) mapping(n ast.Node, values []*ast.MappingValueNode, depth int)
 	}
 	for _, from := range merged {
 		for _, p := range from.Pairs {
-		if !m.Has(p.Key) {
-			m.Pairs = append(m.Pairs, p)
+			if !m.Has(p.Key) {
+				m.Pairs = append(m.Pairs, p)
+			}
 		}
-	}
 	}
 	return m
 }
