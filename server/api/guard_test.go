@@ -180,6 +180,8 @@ POST /v1/networks/{network}/check                          root admin owner
 POST /v1/networks/other/check                              root admin
 POST /v1/networks/{network}/faults                         root admin owner
 POST /v1/networks/other/faults                             root admin
+POST /v1/networks/{network}/elements/{element}/move        root admin owner
+POST /v1/networks/other/elements/{element}/move            root admin
 POST /v1/networks/{network}/elements/{element}/actions     root admin owner
 POST /v1/networks/other/elements/{element}/actions         root admin
 GET /v1/networks/{network}/elements/{element}/exec         root admin owner
@@ -197,6 +199,7 @@ POST /v1/what-if                                           root admin owner view
 GET /v1/backup                                             root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
 PATCH /v1/networks/{network}/policy                        root admin
+GET /v1/moves                                              root admin owner viewer
 GET /v1/policies                                           root admin owner viewer
 GET /v1/tokens                                             root admin
 POST /v1/tokens                                            root admin
