@@ -47,6 +47,10 @@ type neighbours struct {
 	problem string // why nothing can be measured, in words
 	told    model.Measures
 	toldAt  time.Time
+	again   bool          // what was told last is told again with the next round: whether a neighbour answers has changed
+	every   time.Duration // from round to round
+	ticked  time.Time     // when the latest round was closed
+	steady  time.Time     // since when all rounds were closed in time
 }
 
 // neighbour is one link.
@@ -75,6 +79,7 @@ func (n *neighbours) set(links []model.NodeLink) {
 func (n *neighbours) run(ctx context.Context) error {
 	defer n.close()
 	probe, round := time.NewTicker(time.Hour), time.NewTicker(tellEvery)
+	n.every = tellEvery
 	defer probe.Stop()
 	defer round.Stop()
 	for {
@@ -92,16 +97,18 @@ func (n *neighbours) run(ctx context.Context) error {
 			if len(n.links) == 0 {
 				probe.Reset(time.Hour)
 				round.Reset(tellEvery)
+				n.every = tellEvery
 				continue
 			}
 			probe.Reset(max(probeEvery, time.Duration(len(n.links))*time.Second/probeRate))
 			round.Reset(roundEvery)
+			n.every = roundEvery
 		case a := <-answers:
 			n.answered(a)
 		case <-probe.C:
 			n.probe()
-		case now := <-round.C:
-			n.account(now)
+		case <-round.C:
+			n.tick(time.Now())
 		}
 	}
 }
@@ -179,6 +186,19 @@ func (n *neighbours) answered(a echoed) {
 	l.heard = a.at
 }
 
+// tick closes a round, unless it comes late. Then this process had no processor, or the machine stood still: it neither
+// asked nor took answers meanwhile. So nothing is said of such a round, and for as long as an answer is waited for no
+// neighbour is said to have stopped answering.
+func (n *neighbours) tick(now time.Time) {
+	late := !n.ticked.IsZero() && now.Sub(n.ticked) > n.every+roundEvery/2
+	n.ticked = now
+	if late {
+		n.steady = now
+		return
+	}
+	n.account(now)
+}
+
 // account closes a round: it sums up what came in it, and tells the manager if that is news.
 func (n *neighbours) account(now time.Time) {
 	m := n.work.measures()
@@ -192,7 +212,7 @@ func (n *neighbours) account(now time.Time) {
 		}
 	}
 	for _, l := range n.links {
-		l.sum(now)
+		l.sum(now, n.steady)
 		l.measure.Problem = n.problem
 		if n.devices != nil {
 			if err := l.use.read(n.devices, l, now); err != nil {
@@ -203,15 +223,18 @@ func (n *neighbours) account(now time.Time) {
 		is.RTT = is.RTT.Clone()
 		m.Links = append(m.Links, is)
 	}
-	if now.Sub(n.toldAt) > tellEvery-roundEvery/2 || isNews(n.told.Links, m.Links) {
+	if n.again || now.Sub(n.toldAt) > tellEvery-roundEvery/2 || isNews(n.told.Links, m.Links) {
+		n.again = !slices.EqualFunc(n.told.Links, m.Links, func(a, b model.LinkMeasure) bool { return a.Up == b.Up })
 		n.told, n.toldAt = m, now
 		n.tell(m)
 	}
 }
 
-// sum is what a round's answers come to; a round without any leaves what was.
-func (l *neighbour) sum(now time.Time) {
-	l.measure.Up = !l.heard.IsZero() && now.Sub(l.heard) < lostAfter
+// sum is what a round's answers come to; a round without any leaves what was. steady is since when rounds were closed
+// in time.
+func (l *neighbour) sum(now, steady time.Time) {
+	heard := !l.heard.IsZero() && now.Sub(l.heard) < lostAfter
+	l.measure.Up = heard || l.measure.Up && now.Sub(steady) < lostAfter
 	if len(l.rtts) == 0 {
 		return
 	}

@@ -386,3 +386,40 @@ func TestProbesComeWhileSocketsAreOpened(t *testing.T) {
 		t.Errorf("%d neighbours by %d sockets", len(e.known), len(e.conns))
 	}
 }
+
+// TestNobodyIsCutOffByALateRound has an agent get no processor for a while, in which it neither asks nor hears. It must
+// not say that its neighbours are silent. One that is silent on is told, twice in succession.
+func TestNobodyIsCutOffByALateRound(t *testing.T) {
+	var told []model.Measures
+	n := newNeighbours(newWork("n1"), slog.New(slog.DiscardHandler), func(m model.Measures) { told = append(told, m) })
+	now := time.Now()
+	l := &neighbour{NodeLink: model.NodeLink{To: "n2"},
+		measure: model.LinkMeasure{To: "n2", RTT: model.NewHistogram(rttBounds...)}, heard: now}
+	n.links, n.every = []*neighbour{l}, roundEvery
+	up := func(what string, after time.Duration, want bool) {
+		t.Helper()
+		now = now.Add(after)
+		n.tick(now)
+		if l.measure.Up != want {
+			t.Errorf("%s: up is %v", what, l.measure.Up)
+		}
+	}
+	up("at first", time.Second, true)
+	before := len(told)
+	up("a late round", 8*time.Second, true)
+	if len(told) != before {
+		t.Error("a late round was told")
+	}
+	up("just after it", 100*time.Millisecond, true)
+	l.heard = now
+	up("heard again", time.Second, true)
+	up("silent", time.Second, false)
+	before = len(told)
+	up("silent", time.Second, false)
+	up("silent on", time.Second, false)
+	if len(told) != before+1 || told[before].Round != told[before-1].Round+1 {
+		t.Errorf("told %d times: %+v", len(told)-before, told)
+	}
+	up("late", 8*time.Second, false)
+	up("silent for its own part", lostAfter, false)
+}

@@ -97,8 +97,8 @@ func (p *pass) tunnelEnds() error {
 	var entries []pipeline.TunnelEnd
 	for vni, end := range p.ends {
 		last, known := p.ended[vni]
-		p.ended[vni] = end.entry
 		if before, there := is[vni]; there && before == end.entry {
+			p.ended[vni] = end.entry
 			continue
 		}
 		vnis, entries = append(vnis, vni), append(entries, end.entry)
@@ -110,6 +110,9 @@ func (p *pass) tunnelEnds() error {
 	if len(vnis) > 0 {
 		if _, err := p.pipe.Tunnels.BatchUpdate(vnis, entries, nil); err != nil {
 			return fmt.Errorf("write %d entries into the table of tunnels: %w", len(vnis), err)
+		}
+		for i, vni := range vnis {
+			p.ended[vni] = entries[i]
 		}
 	}
 	return p.dropTunnels(is, func(end pipeline.TunnelEnd) bool { return own[end.Slot] })

@@ -337,7 +337,7 @@ func (m *Manager) Loop(ctx context.Context) {
 		m.decide(ctx)
 		m.removeProvisional(ctx, time.Now())
 		m.finishDeletions(ctx)
-		cut.step(ctx)
+		cut.step(ctx, time.Now())
 		paths.step(ctx, time.Now())
 	}
 }

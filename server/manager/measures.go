@@ -20,13 +20,33 @@ func (m *Manager) Measure(measures model.Measures) error {
 	n.measures = &measures
 	for i := range measures.Links {
 		is := &measures.Links[i]
-		if before := was.Link(is.To); before != nil && before.Up != is.Up {
+		before := was.Link(is.To)
+		if before != nil && before.Up != is.Up {
+			m.poke()
+		}
+		n.answered(is, was == nil || was.Round != measures.Round)
+		if n.unanswered[is.To] == cutRounds {
 			m.poke()
 		}
 		m.linkEvent(n.Name, was.Link(is.To), is)
 	}
 	m.touch()
 	return nil
+}
+
+// answered counts the rounds in which a neighbour has not answered. It goes on where an agent starts anew, which does
+// not know what it heard before. The caller holds the lock.
+func (n *node) answered(is *model.LinkMeasure, another bool) {
+	count := n.unanswered[is.To]
+	switch {
+	case is.Up:
+		delete(n.unanswered, is.To)
+	case another && (count > 0 || is.RTTMedian > 0):
+		if n.unanswered == nil {
+			n.unanswered = map[string]int{}
+		}
+		n.unanswered[is.To] = min(count+1, cutRounds+1)
+	}
 }
 
 // linkEvent tells of a link that no longer answers, or answers again. The first report about a link is no news, whether

@@ -46,9 +46,11 @@ type node struct {
 	relays   map[relayID]model.RelayStatus
 	measures *model.Measures  // the latest; nil until there are any
 	found    *model.Discovery // likewise
-	trust    credence         // what it said that it had no business to
-	held     []model.HeldNetwork
-	going    map[string]model.HeldNetwork // that it was told to let go of, until it has
+	// unanswered is in how many rounds in succession a neighbour that had answered did not, by its name.
+	unanswered map[string]int
+	trust      credence // what it said that it had no business to
+	held       []model.HeldNetwork
+	going      map[string]model.HeldNetwork // that it was told to let go of, until it has
 	// unproven is a network that it says it holds, of which nobody knows that it was placed on it.
 	unproven string
 	beside   map[string]beside // what it has of networks that the store does not know or cannot read

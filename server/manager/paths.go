@@ -69,7 +69,7 @@ func (t *turning) due(now time.Time) map[string][]string {
 	}
 	due := map[string][]string{}
 	for name, n := range t.networks {
-		if n.damaged != nil || n.record.Deleting {
+		if m := n.record.Moving; n.damaged != nil || n.record.Deleting || m != nil && m.Step == model.MoveCopying {
 			continue
 		}
 		for link, turn := range n.record.Assigned.Turns {
@@ -93,22 +93,39 @@ func (t *turning) due(now time.Time) map[string][]string {
 }
 
 // told tells whether those nodes have done a link's current step whom the next one takes: those on the new path, and
-// then its ends.
+// then its ends. A node tells which revision it has also when something failed. So it must tell of no problem as well,
+// those in between that they have the relay, and the ends that the link's ports run.
 func (t *turning) told(n *network, link string, turn model.Turn) bool {
 	path := n.record.Assigned.AllPaths(link)[0]
 	last := len(path.Nodes) - 1
 	for i, name := range path.Nodes {
-		if turn.Turned && i > 0 && i < last {
-			continue
+		between := i > 0 && i < last
+		if between && (turn.Turned || !n.parts[name].relays[path.VNI]) {
+			continue // it has nothing to do
 		}
 		on := t.nodes[name]
-		if on == nil || !on.back || on.mute() != "" || on.reported < n.parts[name].revision {
+		if on == nil || !on.back || on.mute() != "" || on.reported < n.parts[name].revision || on.problem != "" {
 			return false
 		}
-		_, has := n.parts[name]
-		_, relays := on.relays[relayID{linkID{n.record.Network.Name, link}, path.VNI}]
-		if i > 0 && i < last && has && !relays {
+		if _, relays := on.relays[relayID{linkID{n.record.Network.Name, link}, path.VNI}]; between && !relays {
 			return false // it was told to, and could not
+		}
+	}
+	return t.run(n, link)
+}
+
+// run tells whether the ports at both ends of a link run, as their nodes told last.
+func (t *turning) run(n *network, link string) bool {
+	i := slices.IndexFunc(n.resolved.Links, func(l model.Link) bool { return l.Name == link })
+	if i < 0 {
+		return false
+	}
+	for _, end := range n.resolved.Links[i].Ends {
+		on := t.nodes[n.record.Assigned.Placement.Elements[end.Element]]
+		id := model.ID{Network: n.record.Network.Name, Element: end.Element}
+		if on == nil || on.elements[id].Phase == model.PhaseFailed ||
+			!on.ports[model.PortID{ID: id, Interface: end.Interface}].Up {
+			return false
 		}
 	}
 	return true

@@ -14,7 +14,8 @@ import (
 type part struct {
 	line     []byte // the model.Update that tells it, encoded once
 	elements int
-	revision int64 // the state's revision that brought its latest change
+	revision int64           // the state's revision that brought its latest change
+	relays   map[uint32]bool // the VNIs that the node is to relay; nil if there are none
 }
 
 // makeParts computes a network's parts by node.
@@ -32,7 +33,14 @@ func (k *known) makeParts(r model.Record, resolved model.Resolved, substrate mod
 			if err != nil {
 				return nil, fmt.Errorf("encode network %s for node %s: %w", nn.Name, node, err)
 			}
-			parts[node] = part{line: append(b, '\n'), elements: len(nn.Elements)}
+			p := part{line: append(b, '\n'), elements: len(nn.Elements)}
+			for _, r := range nn.Relays {
+				if p.relays == nil {
+					p.relays = map[uint32]bool{}
+				}
+				p.relays[r.VNI] = true
+			}
+			parts[node] = p
 		}
 	}
 	return parts, nil
