@@ -47,10 +47,11 @@ type neighbours struct {
 	problem string // why nothing can be measured, in words
 	told    model.Measures
 	toldAt  time.Time
-	again   bool          // what was told last is told again with the next round: whether a neighbour answers has changed
-	every   time.Duration // from round to round
-	ticked  time.Time     // when the latest round was closed
-	steady  time.Time     // since when all rounds were closed in time
+	// again: what was told last is told again with the next round, since whether a neighbour answers has changed.
+	again  bool
+	every  time.Duration // from round to round
+	ticked time.Time     // when the latest round was closed
+	steady time.Time     // since when all rounds were closed in time
 }
 
 // neighbour is one link.

@@ -31,8 +31,8 @@ const (
 	shortestRest, longestRest, calmAfter = 5 * time.Second, 5 * time.Minute, 10 * time.Minute
 	// mostAtOnce are how many links of a network are looked at in one step.
 	mostAtOnce = 32
-	// stepWork is how long a step goes on to further networks. After it there is a rest of three times what it took, and
-	// of stepRest at least.
+	// stepWork is how long a step goes on to further networks. After it there is a rest of three times what it took,
+	// and of stepRest at least.
 	stepWork, stepRest = 300 * time.Millisecond, time.Second
 )
 
@@ -365,8 +365,8 @@ func (c *cuts) take(ctx context.Context, now time.Time, substrate model.Substrat
 	}
 }
 
-// tell emits an event if links of a network have no other way and that was not told of all of them. The caller holds the
-// lock.
+// tell emits an event if links of a network have no other way, and that was not told of all of them. The caller holds
+// the lock.
 func (c *cuts) tell(network string, l *leaving) {
 	const most = 3
 	var some []string
