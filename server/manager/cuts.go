@@ -126,6 +126,7 @@ func (c *cuts) due(now time.Time) map[*network][]string {
 		l := c.left[name]
 		if l != nil {
 			maps.DeleteFunc(l.told, func(link string, _ bool) bool { return !on[link] })
+			maps.DeleteFunc(l.stuck, func(link string, _ bool) bool { return !on[link] })
 			switch again := now.Sub(l.asked.began) >= shortestRest && c.revision != l.revision; {
 			case now.Before(l.moved.until):
 				continue
