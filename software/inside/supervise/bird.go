@@ -12,10 +12,15 @@ import (
 )
 
 const (
-	birdConf    = "/etc/bird/bird.conf"
 	birdSockets = "/run/bird"
-	birdControl = birdSockets + "/bird.ctl"
 	birdProgram = "/usr/sbin/bird"
+)
+
+// A test has others.
+var (
+	birdConf    = "/etc/bird/bird.conf"
+	birdControl = birdSockets + "/bird.ctl"
+	birdPID     = birdSockets + "/polyplane.pid" // BIRD's, which may have no note yet
 )
 
 const birdMisfit = ". Put one there, " + orOverwrite
@@ -23,92 +28,111 @@ const birdMisfit = ". Put one there, " + orOverwrite
 // runBIRD runs BIRD until it ends, and notes that it has its configuration.
 func runBIRD() {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	p := newProcesses()
 	err := errors.Join(os.MkdirAll(birdSockets, 0o755), os.RemoveAll(notesDir), os.MkdirAll(notesDir, 0o755))
 	if err != nil {
 		say(err.Error())
 	}
 	remove(birdControl)
-	text := awaitConf(signals)
+	loaded, hasID := awaitConf(signals)
 	// Of this BIRD says nothing where it is looked for, and ends.
-	if !hasLine(text, "router", "id") && !hasAddress() {
+	if !hasID && !hasAddress() {
 		os.Stderr.WriteString("BIRD has no router ID, and no IPv4 address to take one from: its " + //nolint:errcheck // as in fail
 			"configuration needs a line like \"router id 10.255.0.1;\"\n")
 	}
-	loaded := hashOf(text)
 	bird := p.start(&command{words: []string{birdProgram, "-f", "-c", birdConf, "-s", birdControl}, env: os.Environ(),
 		dir: "/"})
-	ready := false
-	var settle []time.Duration
-	soon := firstPause
+	pid := strconv.Itoa(bird.pid)
+	os.WriteFile(birdPID, []byte(pid+"\n"), 0o644) //nolint:errcheck // a reload then fails
+	again := make(chan struct{}, 1)
+	go tendBIRD(pid, loaded, again)
 	for {
 		select {
 		case <-bird.ended:
-			os.Exit(bird.status)
-		case <-signals:
-			bird.signal(syscall.SIGTERM) // it ends by itself
-			<-bird.ended
-			os.Exit(bird.status)
-		case <-time.After(soon):
+		case got := <-signals:
+			if got == syscall.SIGHUP { // as BIRD itself takes it
+				poke(again)
+				continue
+			}
+			end(bird)
 		}
-		switch {
-		case !ready && !isUp():
-			soon = min(2*soon, 300*time.Millisecond)
-		case !ready:
-			ready, soon = true, time.Hour
-			if text, misfit := readConf(birdConf); misfit != "" || hashOf(text) != loaded {
-				if loaded, err = configureBIRD(); err != nil {
-					say(err.Error())
-					tell("trouble", "BIRD does not take its configuration")
-					continue
-				}
-			}
-			tellBIRD(bird.pid, loaded)
-			settle = []time.Duration{8 * time.Second, 32 * time.Second}
-			soon = settle[0]
-		case len(settle) > 0:
-			if settle = settle[1:]; !settleBIRD(bird.pid) {
+		os.Exit(bird.status)
+	}
+}
+
+// tendBIRD notes that BIRD has its configuration once it has, and has it read that again when it is told to. It may
+// wait for a BIRD that does not answer.
+func tendBIRD(pid, loaded string, again chan struct{}) {
+	for pause := firstPause; !isUp(); pause = min(2*pause, 300*time.Millisecond) {
+		time.Sleep(pause)
+	}
+	take := func() {
+		hash, err := configureBIRD()
+		if err != nil {
+			say(err.Error())
+			tell("trouble", "BIRD does not take its configuration")
+			return
+		}
+		tellBIRD(pid, hash)
+	}
+	if hash, misfit := hashConf(birdConf); misfit != "" || hash != loaded {
+		take()
+	} else {
+		tellBIRD(pid, loaded)
+	}
+	settle := []time.Duration{8 * time.Second, 32 * time.Second}
+	for {
+		var soon <-chan time.Time
+		if len(settle) > 0 {
+			soon = time.After(settle[0])
+		}
+		select {
+		case <-again:
+			take()
+		case <-soon:
+			if settle = settle[1:]; !settleBIRD(pid) {
 				settle = nil
-			}
-			if soon = time.Hour; len(settle) > 0 {
-				soon = settle[0]
 			}
 		}
 	}
 }
 
-func tellBIRD(pid int, hash string) { tell("bird", strconv.Itoa(pid)+" "+hash+" 1") }
+// tellBIRD notes that BIRD has read the configuration with this hash.
+func tellBIRD(pid, hash string) {
+	tell("bird", pid+" "+hash+" 1")
+	untell("trouble")
+}
 
-// awaitConf waits for a configuration: BIRD starts with one or not at all.
-func awaitConf(signals chan os.Signal) []byte {
+// awaitConf waits for a configuration: BIRD starts with one or not at all. It returns its hash, and whether it says
+// what the router's ID is.
+func awaitConf(signals chan os.Signal) (hash string, hasID bool) {
 	for was := ""; ; {
-		text, misfit := readConf(birdConf)
+		hash, misfit := eachLine(birdConf, func(line []byte) { hasID = hasID || begins(line, "router", "id") })
 		if misfit == "" {
 			untell("trouble")
-			return text
+			return hash, hasID
 		}
 		if misfit != was {
 			was = misfit
 			tell("trouble", misfit+birdMisfit)
 			os.Stdout.WriteString(misfit + birdMisfit + "\n") //nolint:errcheck // it is noted
 		}
+		hasID = false
 		select {
-		case <-signals:
-			os.Exit(0)
+		case got := <-signals:
+			if got != syscall.SIGHUP {
+				os.Exit(0)
+			}
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// hasLine tells whether a line begins with a word, and a second one that begins so.
-func hasLine(text []byte, first, second string) bool {
-	for _, l := range strings.Split(string(text), "\n") {
-		if f := strings.Fields(l); len(f) > 1 && f[0] == first && strings.HasPrefix(f[1], second) {
-			return true
-		}
-	}
-	return false
+// begins tells whether a line begins with a word, and a second one that begins so.
+func begins(line []byte, first, second string) bool {
+	f := strings.Fields(string(line))
+	return len(f) > 1 && f[0] == first && strings.HasPrefix(f[1], second)
 }
 
 // hasAddress tells whether there is an IPv4 address that is not only the machine's own.
@@ -129,7 +153,7 @@ func hasAddress() bool {
 
 // askBIRD gives BIRD a command, and returns what it says, as birdc shows it.
 func askBIRD(command string) (said string, err error) {
-	v, err := openVTY(birdControl, 0)
+	v, err := openVTY(birdControl, patience)
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +212,7 @@ func isUp() bool {
 // configureBIRD has BIRD read its configuration until what it has read is what is there, and returns its hash.
 func configureBIRD() (hash string, err error) {
 	for range 3 {
-		text, misfit := readConf(birdConf)
+		before, misfit := hashConf(birdConf)
 		if misfit != "" {
 			return "", errors.New(misfit + birdMisfit)
 		}
@@ -200,8 +224,7 @@ func configureBIRD() (hash string, err error) {
 			!strings.Contains(said, "Reconfiguration already in progress"):
 			return "", errors.New(strings.TrimSpace(said))
 		}
-		hash = hashOf(text)
-		if text, misfit = readConf(birdConf); misfit == "" && hashOf(text) == hash {
+		if hash, misfit = hashConf(birdConf); misfit == "" && hash == before {
 			return hash, nil
 		}
 	}
@@ -214,13 +237,14 @@ func configureBIRD() (hash string, err error) {
 // ospf_flood_lsa has set it). Both say "Full" then, and nobody has a route, until something else changes. That can only
 // be in the first seconds, 5 (MinLSInterval) after the start or somewhat later where processors are busy. Nothing else
 // comes of reading an unchanged file again.
-func settleBIRD(pid int) (again bool) {
-	text, misfit := readConf(birdConf)
-	if misfit != "" || !hasLine(text, "protocol", "ospf") {
+func settleBIRD(pid string) (again bool) {
+	ospf := false
+	hash, misfit := eachLine(birdConf, func(line []byte) { ospf = ospf || begins(line, "protocol", "ospf") })
+	if misfit != "" || !ospf {
 		return false
 	}
 	noted := strings.Fields(told("bird"))
-	if len(noted) != 3 || noted[0] != strconv.Itoa(pid) || noted[1] != hashOf(text) {
+	if len(noted) != 3 || noted[0] != pid || noted[1] != hash {
 		return false
 	}
 	askBIRD("configure") //nolint:errcheck // the next time it does
@@ -233,8 +257,18 @@ func reloadBIRD() {
 	if err != nil {
 		fail(1, err.Error())
 	}
-	if noted := strings.Fields(told("bird")); len(noted) == 3 {
-		tell("bird", noted[0]+" "+hash+" 1")
+	if err := noteReloaded(hash); err != nil {
+		fail(1, err.Error())
 	}
 	os.Exit(0)
+}
+
+// noteReloaded notes that BIRD took a configuration over, also where it had not taken the one before.
+func noteReloaded(hash string) error {
+	text, err := os.ReadFile(birdPID)
+	if err != nil {
+		return err
+	}
+	tellBIRD(strings.TrimSpace(string(text)), hash)
+	return nil
 }

@@ -16,11 +16,15 @@ import (
 // then.
 
 const (
-	frrSockets  = "/run/frr/"
-	frrConf     = "/etc/frr/frr.conf"
-	frrVtysh    = "/etc/frr/vtysh.conf"
 	frrPrograms = "/usr/lib/frr/"
 	frrPreload  = "/run/polyplane/frr-preload.so"
+)
+
+// A test has others.
+var (
+	frrSockets = "/run/frr/"
+	frrConf    = "/etc/frr/frr.conf"
+	frrVtysh   = "/etc/frr/vtysh.conf"
 )
 
 // frrPath is where programs are looked for.
@@ -46,10 +50,18 @@ type daemon struct {
 	count, fails  int
 }
 
+// loaded is what became of giving daemons the configuration.
+type loaded struct {
+	daemons []*daemon
+	hash    string
+	ok      bool
+}
+
 type frr struct {
 	p       *processes
 	daemons []*daemon
-	quick   bool // it may be configured without vtysh
+	quick   bool        // it may be configured without vtysh
+	loading chan loaded // while daemons are given the configuration
 	watcher *process
 	watchAt time.Time
 	rest    time.Duration
@@ -106,23 +118,31 @@ func (f *frr) makeDirs() error {
 
 func (f *frr) run() {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	f.p = newProcesses()
 	pause := firstPause
 	for {
 		var soon time.Duration
-		if f.step() {
+		switch {
+		case f.loading != nil:
+			soon = f.watch() // one that does not answer is found by that
+		case f.step():
 			pause = firstPause
 			soon = f.watch()
-		} else {
+		default:
 			soon = pause
 			pause = min(2*pause, 200*time.Millisecond)
 		}
 		select {
 		case <-time.After(soon):
 		case <-f.p.news:
-		case <-signals:
-			f.leave()
+		case done := <-f.loading:
+			f.loading = nil
+			f.take(done)
+		case got := <-signals:
+			if got != syscall.SIGHUP { // FRR's daemons would read files of their own
+				f.leave()
+			}
 		}
 	}
 }
@@ -149,7 +169,10 @@ func (d *daemon) listens() bool {
 	if !isSocket(frrSockets+d.name+".vty") || d.name == "zebra" && !isSocket(frrSockets+"zserv.api") {
 		return false
 	}
-	v, err := openVTY(frrSockets+d.name+".vty", 0)
+	v, err := openVTY(frrSockets+d.name+".vty", time.Second)
+	if err == nil {
+		err = v.wait(patience)
+	}
 	d.vty = v
 	return err == nil
 }
@@ -208,10 +231,12 @@ func (f *frr) step() (settled bool) {
 	settled = true
 	gated := false
 	var waiting []*daemon
-	for _, d := range f.daemons {
+	for _, d := range f.daemons { // first of all, as with one of them all may go
 		if d.process != nil && !d.process.running() {
 			f.gone(d)
 		}
+	}
+	for _, d := range f.daemons {
 		if d.stage == down {
 			if !gated && !time.Now().Before(d.due) {
 				f.start(d)
@@ -240,27 +265,32 @@ func (f *frr) step() (settled bool) {
 	if len(waiting) == 0 {
 		return settled
 	}
-	hash, ok := f.load(waiting)
-	all := true
-	for _, d := range waiting {
+	done := make(chan loaded, 1)
+	f.loading = done
+	go func() {
+		hash, ok := f.load(waiting)
+		done <- loaded{waiting, hash, ok}
+	}()
+	return false
+}
+
+// take notes which daemons have the configuration.
+func (f *frr) take(is loaded) {
+	for _, d := range is.daemons {
 		d.hangUp()
 		// What it did take of it it has, and reading it once more would change nothing.
 		d.stage = configured
-		switch {
-		case !ok:
-		case d.process.running():
-			tell(d.name, strconv.Itoa(d.process.pid)+" "+hash+" "+strconv.Itoa(d.count))
-		default:
-			settled = false
+		if is.ok && d.process.running() {
+			tell(d.name, strconv.Itoa(d.process.pid)+" "+is.hash+" "+strconv.Itoa(d.count))
 		}
 	}
+	all := true
 	for _, d := range f.daemons {
 		all = all && d.stage == configured && d.process.running()
 	}
-	if ok && all {
+	if is.ok && all {
 		untell("trouble")
 	}
-	return settled
 }
 
 // watch starts watchfrr after a while: it finds daemons that live and do not answer; what it would start, this program
@@ -290,38 +320,26 @@ func (f *frr) leave() {
 	for _, d := range f.daemons {
 		all = append(all, d.process)
 	}
-	for _, p := range all {
-		if p.running() {
-			p.signal(syscall.SIGTERM)
-		}
-	}
-	for _, p := range all {
-		if p.running() {
-			<-p.ended
-		}
-	}
+	end(all...)
 	os.Exit(0)
 }
 
 // load has daemons read the configuration: all of them, or one. It returns the hash of what was read.
 func (f *frr) load(some []*daemon) (hash string, ok bool) {
 	for range 9 { // a configuration that is written meanwhile is read again
-		text, misfit := readConf(frrConf)
+		before, known, misfit := lookAt(frrConf)
 		if misfit != "" {
 			misfit += ". Put one there and restart the element, " + orOverwrite
 			tell("trouble", misfit)
 			os.Stdout.WriteString(misfit + "\n") //nolint:errcheck // it is noted
 			return "", false
 		}
-		before := hashOf(text)
-		if f.hand(string(text), some) {
-			return before, true
+		said, status := "", 0
+		if !known || !f.hand(before, some) {
+			said, status = f.vtysh(some)
 		}
-		said, status := f.vtysh(some)
-		if text, misfit = readConf(frrConf); misfit != "" {
-			continue // it went away meanwhile
-		}
-		if hash = hashOf(text); hash != before {
+		// It may be another meanwhile, or have gone away.
+		if hash, misfit = hashConf(frrConf); misfit != "" || hash != before {
 			continue
 		}
 		os.Stdout.WriteString(said) //nolint:errcheck // as above
@@ -344,31 +362,45 @@ func (f *frr) load(some []*daemon) (hash string, ok bool) {
 // frrKnown begins how the daemons name the version for which it is known who takes which line.
 const frrKnown = "FRRouting 8.4"
 
+// lookAt returns the hash of a configuration, and whether it is known of each of its lines who takes it.
+func lookAt(path string) (hash string, known bool, misfit string) {
+	s := newSharer()
+	known = true
+	hash, misfit = eachLine(path, func(text []byte) {
+		if known {
+			_, known = s.take(string(text))
+		}
+	})
+	return hash, known && s.whole(), misfit
+}
+
 // hand gives daemons the lines of the configuration that are theirs, and returns whether they took all. Otherwise vtysh
 // does it, and tells what is wrong. Before it reads a line it makes a table of all commands, which takes longer than
 // all else.
-func (f *frr) hand(text string, some []*daemon) bool {
+func (f *frr) hand(hash string, some []*daemon) bool {
 	if !f.quick {
 		return false
 	}
-	if own, misfit := readConf(frrVtysh); misfit != "" || string(own) != "service integrated-vtysh-config\n" {
+	own, misfit := hashConf(frrVtysh)
+	if misfit != "" || own != hashOf([]byte("service integrated-vtysh-config\n")) {
 		return false
 	}
-	lines, known := share(text)
-	if !known {
-		return false
+	for _, d := range some {
+		if d.vty == nil { // vtysh did it the time before
+			v, err := openVTY(frrSockets+d.name+".vty", patience)
+			if err != nil {
+				return false
+			}
+			d.vty = v
+		}
 	}
-	version, err := some[0].vty.ask([]string{"show version"})
+	version, err := some[0].vty.ask("show version")
 	if err != nil || !strings.HasPrefix(version, frrKnown) {
 		f.quick = false
 		return false
 	}
-	for _, d := range some {
-		if _, err := d.vty.ask(commandsFor(d.program, lines)); err != nil {
-			return false
-		}
-	}
-	return true
+	given, err := give(frrConf, some)
+	return err == nil && given == hash
 }
 
 // vtysh has vtysh give the configuration to all daemons, or to one.
@@ -389,11 +421,10 @@ func (f *frr) vtysh(some []*daemon) (said string, status int) {
 
 // reloadFRR has the running daemons take the configuration over.
 func reloadFRR() {
-	text, misfit := readConf(frrConf)
+	before, misfit := hashConf(frrConf)
 	if misfit != "" {
 		fail(1, misfit+". Put one there and restart the element, "+orOverwrite)
 	}
-	before := hashOf(text)
 	os.Setenv("PATH", frrPath)
 	os.Setenv("LC_ALL", "C")
 	// What Python would write beside its own files would be the element's, which may be an image.
@@ -410,7 +441,7 @@ func reloadFRR() {
 	if is, err := p.Wait(); err != nil || !is.Success() {
 		os.Exit(1)
 	}
-	if text, misfit = readConf(frrConf); misfit != "" || hashOf(text) != before {
+	if after, misfit := hashConf(frrConf); misfit != "" || after != before {
 		fail(1, "the configuration was written while it was loaded")
 	}
 	eachFRR(func(name, pid string) { // also those that had not taken what was there before
@@ -446,8 +477,8 @@ func endHungFRR(which string) {
 		if which != "all" && which != name {
 			return
 		}
-		if v, err := openVTY(frrSockets+name+".vty", time.Minute); err == nil {
-			if _, err = v.ask([]string{"show version"}); err == nil {
+		if v, err := openVTY(frrSockets+name+".vty", patience); err == nil {
+			if _, err = v.ask("show version"); err == nil {
 				v.close()
 				return
 			}

@@ -111,11 +111,13 @@ func say(words string) { os.Stdout.WriteString("polyplane: " + words + "\n") } /
 func pause() {
 	p := newProcesses()
 	ends := make(chan os.Signal, 1)
-	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	for {
 		select {
-		case <-ends:
-			os.Exit(0)
+		case got := <-ends:
+			if got != syscall.SIGHUP { // Go's programs end of that, where nobody takes it
+				os.Exit(0)
+			}
 		case <-p.news:
 		}
 	}

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -12,7 +16,8 @@ import (
 
 // notesDir is where routing software is noted: a file for each daemon says "PID HASH COUNT" once it has read the
 // configuration with this hash (SHA-256), having been started COUNT times; "trouble" says in words what is wrong.
-const notesDir = "/run/polyplane/state/"
+// It is a variable for tests.
+var notesDir = "/run/polyplane/state/"
 
 // tell replaces a note as a whole: it is read at any moment.
 func tell(name, words string) {
@@ -35,11 +40,15 @@ const mostConf = 64 << 20
 
 const orOverwrite = "or have the network's by `polyplane apply --overwrite`"
 
-// readConf reads a configuration, or says why it is none that can be read to its end: who opened a pipe or a device
-// would wait, or read, for ever.
-func readConf(path string) (text []byte, misfit string) {
-	is := func(words string) ([]byte, string) {
-		return nil, path + " is " + words + ": it must be a file with the configuration"
+// longest is how many bytes of a line are looked at, and one more than of any that is understood.
+const longest = 4096
+
+// eachLine visits the lines of a configuration, without their ends and at most their first bytes, and returns the hash
+// of all of it. Where it is none that can be read to its end, it says why: who opened a pipe or a device would wait, or
+// read, for ever. It keeps nothing: a configuration may be larger than what an element may use.
+func eachLine(path string, do func(line []byte)) (hash, misfit string) {
+	is := func(words string) (string, string) {
+		return "", path + " is " + words + ": it must be a file with the configuration"
 	}
 	fit := func(info fs.FileInfo, err error) string {
 		switch {
@@ -64,11 +73,26 @@ func readConf(path string) (text []byte, misfit string) {
 	if words := fit(f.Stat()); words != "" { // it may have been replaced meanwhile
 		return is(words)
 	}
-	if text, err = io.ReadAll(io.LimitReader(f, mostConf)); err != nil {
-		return is("not to be read (" + err.Error() + ")")
+	sum := sha256.New()
+	r := bufio.NewReaderSize(io.LimitReader(f, mostConf), longest)
+	for begins := true; ; {
+		part, err := r.ReadSlice('\n')
+		sum.Write(part)
+		if begins && do != nil && (err == nil || len(part) > 0) {
+			do(bytes.TrimSuffix(part, []byte{'\n'}))
+		}
+		switch begins = err == nil; err {
+		case nil, bufio.ErrBufferFull:
+		case io.EOF:
+			return hex.EncodeToString(sum.Sum(nil)), ""
+		default:
+			return is("not to be read (" + err.Error() + ")")
+		}
 	}
-	return text, ""
 }
+
+// hashConf is the hash of a configuration.
+func hashConf(path string) (hash, misfit string) { return eachLine(path, nil) }
 
 func kindOf(mode fs.FileMode) string {
 	switch {

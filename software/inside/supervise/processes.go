@@ -2,19 +2,20 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // processes are those that this one has started. As the first process of its namespace, it also gets those whose parent
 // has ended, and takes note of their ends.
 type processes struct {
-	mu    sync.Mutex
-	live  map[int]*process
-	begun chan struct{} // something was started
-	news  chan struct{} // something has ended
+	mu   sync.Mutex
+	live map[int]*process
+	news chan struct{} // something has ended
 }
 
 // process is one that was started. The rest of it is written before ended is closed.
@@ -25,8 +26,10 @@ type process struct {
 }
 
 func newProcesses() *processes {
-	p := &processes{live: map[int]*process{}, begun: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	go p.reap()
+	p := &processes{live: map[int]*process{}, news: make(chan struct{}, 1)}
+	ends := make(chan os.Signal, 1)
+	signal.Notify(ends, syscall.SIGCHLD)
+	go p.reap(ends)
 	return p
 }
 
@@ -51,6 +54,32 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
+// end has processes end, and waits until they have. Those that do not by themselves are ended by force.
+func end(all ...*process) {
+	for _, p := range all {
+		if p.running() {
+			p.signal(syscall.SIGTERM)
+		}
+	}
+	late := time.After(lasting)
+	for _, p := range all {
+		if !p.running() {
+			continue
+		}
+		select {
+		case <-p.ended:
+			continue
+		case <-late:
+		}
+		for _, p := range all {
+			if p.running() {
+				p.signal(syscall.SIGKILL)
+				<-p.ended
+			}
+		}
+	}
+}
+
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -58,15 +87,16 @@ func poke(c chan struct{}) {
 	}
 }
 
-func (p *processes) reap() {
+// reap takes note of ends. Processes become this one's children at any time, without having been started by it.
+func (p *processes) reap(ends chan os.Signal) {
 	for {
 		var is syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &is, 0, nil)
+		pid, err := syscall.Wait4(-1, &is, syscall.WNOHANG, nil)
 		switch {
 		case err == syscall.EINTR:
 			continue
-		case err != nil: // there is no child now; orphans come only where there was one
-			<-p.begun
+		case err != nil || pid == 0: // none has ended
+			<-ends
 			continue
 		}
 		p.mu.Lock()
@@ -117,7 +147,6 @@ func (p *processes) start(c *command) *process {
 		if err == nil {
 			child := &process{pid: pid, ended: make(chan struct{})}
 			p.live[pid] = child
-			poke(p.begun)
 			return child
 		}
 	}

@@ -10,32 +10,45 @@ import (
 
 // vty is a connection to the socket by which a daemon of FRR is configured. A command is a line that ends in a NUL. The
 // answer is words, three NULs, and a byte that says how it went.
-type vty struct{ fd int }
+type vty struct {
+	fd      int
+	pending []byte // commands that were not sent yet
+	count   int    // of them
+}
 
 // mostSaid is how many bytes of an answer are read.
 const mostSaid = 1 << 20
 
-// openVTY connects to a daemon. Where a patience is given, it bounds the wait for each part of its answers.
+// patience is how long a daemon is waited for that does not take a command, or does not answer.
+const patience = time.Minute
+
+// openVTY connects to a daemon. The patience bounds the wait for that, and for each part of its answers.
 func openVTY(path string, patience time.Duration) (*vty, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	v := &vty{fd}
-	if patience > 0 {
-		limit := syscall.NsecToTimeval(int64(patience))
-		for _, which := range []int{syscall.SO_RCVTIMEO, syscall.SO_SNDTIMEO} {
-			if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, which, &limit); err != nil {
-				v.close()
-				return nil, err
-			}
-		}
+	v := &vty{fd: fd}
+	if err := v.wait(patience); err != nil {
+		v.close()
+		return nil, err
 	}
 	if err := again(func() error { return syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}) }); err != nil {
 		v.close()
 		return nil, err
 	}
 	return v, nil
+}
+
+// wait bounds all waits from now on.
+func (v *vty) wait(patience time.Duration) error {
+	limit := syscall.NsecToTimeval(int64(patience))
+	for _, which := range []int{syscall.SO_RCVTIMEO, syscall.SO_SNDTIMEO} {
+		if err := syscall.SetsockoptTimeval(v.fd, syscall.SOL_SOCKET, which, &limit); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *vty) close() {
@@ -47,37 +60,51 @@ func (v *vty) close() {
 // again does something until no signal interrupts it.
 func again(do func() error) error {
 	for {
-		if err := do(); err != syscall.EINTR {
+		switch err := do(); err {
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return errSilent
+		default:
 			return err
 		}
 	}
 }
 
+var errSilent = errors.New("it does not answer")
+
 // atOnce is how many bytes of commands are sent before their answers are read. So nobody waits for the other with both
 // sockets full, and a daemon is woken once for many commands.
 const atOnce = 2048
 
-// ask sends commands, and returns what was said to all of them. It stops after those that were sent with one that
-// failed.
-func (v *vty) ask(commands []string) (said string, err error) {
-	var words []byte
-	for len(commands) > 0 {
-		var send []byte
-		n := 0
-		for n < len(commands) && (n == 0 || len(send)+len(commands[n]) < atOnce) {
-			send = append(append(send, commands[n]...), 0)
-			n++
-		}
-		if err := v.send(send); err != nil {
-			return string(words), err
-		}
-		text, err := v.answers(n, mostSaid-len(words))
-		if words = append(words, text...); err != nil {
-			return string(words), err
-		}
-		commands = commands[n:]
+// ask sends a command, and returns what was said.
+func (v *vty) ask(command string) (said string, err error) {
+	if err := v.send(append([]byte(command), 0)); err != nil {
+		return "", err
 	}
-	return string(words), nil
+	words, err := v.answers(1, mostSaid)
+	return string(words), err
+}
+
+// put sends commands when there are enough of them, or flush is called. It fails where any that was sent did.
+func (v *vty) put(command string) error {
+	if v.count > 0 && len(v.pending)+len(command) >= atOnce {
+		if err := v.flush(); err != nil {
+			return err
+		}
+	}
+	v.pending = append(append(v.pending, command...), 0)
+	v.count++
+	return nil
+}
+
+func (v *vty) flush() error {
+	data, count := v.pending, v.count
+	v.pending, v.count = v.pending[:0], 0
+	if err := v.send(data); err != nil {
+		return err
+	}
+	_, err := v.answers(count, mostSaid)
+	return err
 }
 
 func (v *vty) send(data []byte) error {
@@ -126,9 +153,6 @@ func (v *vty) answers(count, most int) (words []byte, err error) {
 	}
 	return words, nil
 }
-
-// line is one of a configuration, with the programs that take it.
-type line struct{ text, who string }
 
 // These have the same commands.
 const (
@@ -207,9 +231,12 @@ func generated() *block {
 	}
 
 	for name, who := range map[string]string{"ospf": "ospfd", "ospf6": "ospf6d"} {
-		b := blockOf(who, name+" router-id *", "timers throttle lsa all *", "timers lsa min-arrival *",
-			"timers throttle spf * * *", "no proactive-arp", "maximum-paths *", "redistribute *",
-			"default-information originate")
+		b := blockOf(who, name+" router-id *", "timers lsa min-arrival *", "timers throttle spf * * *",
+			"maximum-paths *", "redistribute *", "default-information originate")
+		if name == "ospf" {
+			b.put("timers throttle lsa all *", who, nil)
+			b.put("no proactive-arp", who, nil)
+		}
 		top.put("router "+name, who, b)
 		top.put("router "+name+" vrf *", who, b)
 	}
@@ -250,49 +277,60 @@ func generated() *block {
 	return &top
 }
 
-// share says who takes which line of a configuration; false where that is not known of one of them.
-func share(text string) (lines []line, known bool) {
-	type inside struct {
-		*block
-		who string
+// mostLine is how long a line of a configuration is at most that goes to daemons without vtysh. FRR's daemons take
+// commands into a buffer of 4096 bytes. A line that fills it is taken without its end, and is never answered; the rest
+// of a longer one is run as a command of its own.
+const mostLine = 3500
+
+// sharer says who takes which line of a configuration.
+type sharer struct {
+	at    []inside
+	ended bool
+}
+
+type inside struct {
+	*block
+	who string
+}
+
+func newSharer() *sharer { return &sharer{at: []inside{{block: generated()}}} }
+
+// whole tells whether the configuration is at its end.
+func (s *sharer) whole() bool { return s.ended && len(s.at) == 1 }
+
+// take says who takes the next line, with spaces between the programs; false where that is not known.
+func (s *sharer) take(text string) (who string, known bool) {
+	if len(text) > mostLine {
+		return "", false
 	}
-	at := []inside{{block: generated()}}
-	ended := false
-	for _, text := range strings.Split(text, "\n") {
-		words := strings.Fields(text)
-		plain := strings.Join(words, " ")
-		if plain == "" || plain == "!" {
-			continue
-		}
-		in, depth := at[len(at)-1], len(at)-1
-		switch {
-		case ended:
-			return nil, false
-		case depth > 0 && plain == in.end:
-			if depth--; text != strings.Repeat(" ", depth)+plain {
-				return nil, false
-			}
-			lines = append(lines, line{text, in.who})
-			at = at[:len(at)-1]
-			continue
-		case text != strings.Repeat(" ", depth)+plain:
-			return nil, false
-		case depth == 0 && plain == "end":
-			ended = true
-			continue
-		}
-		r := in.find(words)
-		if r == nil {
-			return nil, false
-		}
-		if r.who != "" {
-			lines = append(lines, line{text, r.who})
-		}
-		if r.block != nil {
-			at = append(at, inside{r.block, r.who})
-		}
+	words := strings.Fields(text)
+	plain := strings.Join(words, " ")
+	if plain == "" || plain == "!" {
+		return "", true
 	}
-	return lines, ended && len(at) == 1
+	in, depth := s.at[len(s.at)-1], len(s.at)-1
+	ends := depth > 0 && plain == in.end
+	if ends {
+		depth--
+	}
+	switch {
+	case s.ended || text != strings.Repeat(" ", depth)+plain:
+		return "", false
+	case ends:
+		s.at = s.at[:len(s.at)-1]
+		return in.who, true
+	case depth == 0 && plain == "end":
+		s.ended = true
+		return "", true
+	}
+	r := in.find(words)
+	if r == nil {
+		return "", false
+	}
+	if r.block != nil {
+		s.at = append(s.at, inside{r.block, r.who})
+	}
+	return r.who, true
 }
 
 func (b *block) find(words []string) *rule {
@@ -325,15 +363,53 @@ func (r *rule) fits(words []string) bool {
 
 const wordLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/_-"
 
-// commandsFor are what vtysh sends to a program for these lines.
-func commandsFor(program string, lines []line) []string {
-	all := []string{"enable", "configure terminal", "XFRR_start_configuration"}
-	for _, l := range lines {
-		for _, who := range strings.Fields(l.who) {
-			if who == program {
-				all = append(all, l.text+"\n")
+// give sends daemons the lines of a configuration that are theirs, as vtysh does. It returns the hash of what it read,
+// and fails where a daemon does not take all. It sends while it reads.
+func give(path string, some []*daemon) (hash string, err error) {
+	each := func(commands ...string) {
+		for _, d := range some {
+			for _, command := range commands {
+				if err == nil {
+					err = d.vty.put(command)
+				}
 			}
 		}
 	}
-	return append(all, "XFRR_end_configuration", "end", "disable")
+	each("enable", "configure terminal", "XFRR_start_configuration")
+	s := newSharer()
+	hash, misfit := eachLine(path, func(text []byte) {
+		if err != nil {
+			return
+		}
+		who, known := s.take(string(text))
+		if !known {
+			err = errors.New("it was written meanwhile")
+		}
+		for _, d := range some {
+			if err == nil && takes(who, d.program) {
+				err = d.vty.put(string(text) + "\n")
+			}
+		}
+	})
+	if misfit != "" {
+		err = errors.New(misfit)
+	}
+	each("XFRR_end_configuration", "end", "disable")
+	for _, d := range some {
+		if err == nil {
+			err = d.vty.flush()
+		}
+	}
+	return hash, err
+}
+
+// takes tells whether a program is among those that are named.
+func takes(who, program string) bool {
+	for who != "" {
+		var name string
+		if name, who, _ = strings.Cut(who, " "); name == program {
+			return true
+		}
+	}
+	return false
 }
