@@ -1,13 +1,16 @@
 package linux
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,42 +39,62 @@ type promised struct {
 
 // left is what is still to be written.
 func (p *promised) left() int64 {
-	if p.Fills == "" {
-		return p.Need
-	}
 	var s unix.Stat_t
-	if unix.Stat(p.Fills, &s) != nil {
-		return p.Need
+	if p.Fills == "" || unix.Stat(p.Fills, &s) != nil {
+		return max(0, p.Need)
 	}
 	return max(0, p.Need-s.Blocks*512)
 }
 
-// Has tells whether the file system of a path has room for so many bytes more, beside what is promised.
-func (r *Rooms) Has(at string, more int64) bool {
-	has := true
-	_ = r.locked(func() (err error) { //nolint:errcheck // an account that cannot be read refuses nothing
+// Has tells whether the file system of a path has room for so many bytes more, beside what is promised. Where the
+// account cannot be had, what is free counts.
+func (r *Rooms) Has(at string, more int64) (has bool) {
+	if !hasFree(at, more) { // nor does a disk that does not answer keep others from the account
+		return false
+	}
+	if r.locked(func() (err error) {
 		has, err = r.has(at, more)
 		return err
-	})
+	}) != nil {
+		return hasFree(at, more)
+	}
 	return has
 }
 
+// hasFree tells whether so much is free, whatever is promised. What cannot be looked at refuses nothing.
+func hasFree(at string, more int64) bool {
+	room, err := RoomAt(at)
+	return err != nil || room.Has(more)
+}
+
 // Promise promises so many bytes of the file system of a path, or fails with ErrNoRoom. It holds for what fills a file,
-// if one is named, as long as that has not taken them; else until it is set or ended.
+// if one is named, as long as that has not taken them; else until it is set or ended. Where it cannot be noted, it is
+// one of nothing: what is free counts then.
 func (r *Rooms) Promise(at string, need int64, fills string) (p *Promise, err error) {
-	if need <= 0 {
+	is := promised{Need: need, Fills: fills}
+	more := is.left()
+	if more <= 0 {
 		return nil, nil
 	}
+	if !hasFree(at, more) {
+		return nil, ErrNoRoom
+	}
 	err = r.locked(func() error {
-		if has, err := r.has(at, need); err != nil {
+		if has, err := r.has(at, more); err != nil {
 			return err
 		} else if !has {
 			return ErrNoRoom
 		}
-		p, err = r.promise(at, need, fills)
+		p, err = r.promise(at, is)
 		return err
 	})
-	return p, err
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.Is(err, ErrNoRoom) || !hasFree(at, more):
+		return nil, ErrNoRoom
+	}
+	return nil, nil
 }
 
 // has is Has, under the lock.
@@ -117,7 +140,7 @@ func leftOf(path string, device uint64) int64 {
 	return is.left()
 }
 
-func (r *Rooms) promise(at string, need int64, fills string) (*Promise, error) {
+func (r *Rooms) promise(at string, is promised) (*Promise, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -129,21 +152,26 @@ func (r *Rooms) promise(at string, need int64, fills string) (*Promise, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Promise{r, f, promised{s.Dev, need, fills}}
+	is.Device = s.Dev
+	p := &Promise{r, f, is}
 	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), p.write()); err != nil {
 		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
 	return p, nil
 }
 
-// write notes what is promised, under the lock.
+// write notes what is promised, under the lock. It is as long as any that the promise becomes, so that this takes no more
+// room later on.
 func (p *Promise) write() error {
+	most := p.is
+	most.Need = math.MinInt64
+	longest, err := json.Marshal(most)
+	if err != nil {
+		return err
+	}
 	data, err := json.Marshal(p.is)
 	if err == nil {
-		err = p.file.Truncate(0)
-	}
-	if err == nil {
-		_, err = p.file.WriteAt(data, 0)
+		_, err = p.file.WriteAt(append(data, bytes.Repeat([]byte(" "), len(longest)-len(data))...), 0)
 	}
 	return err
 }
@@ -184,16 +212,22 @@ func (r *Rooms) locked(do func() error) error {
 		return fmt.Errorf("keep account of what is promised of disks: %w", err)
 	}
 	defer lock.Close()
-	for {
-		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
+	for until := time.Now().Add(lockPatience); ; time.Sleep(lockPause) {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return do()
+		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until):
+			return fmt.Errorf("keep account of what is promised of disks: %w", err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("keep account of what is promised of disks: %w", err)
-	}
-	return do()
 }
+
+// lockPatience is how long somebody waits for the account: whoever has it may wait for a disk that does not answer.
+const (
+	lockPatience = 3 * time.Second
+	lockPause    = 5 * time.Millisecond
+)
 
 // ErrNoRoom tells that something ended since nothing but the spare room was left.
 var ErrNoRoom = errors.New("there is no room left")

@@ -108,3 +108,75 @@ func TestRooms(t *testing.T) {
 		t.Errorf("without an account: %v", err)
 	}
 }
+
+// TestRoomsWithoutAccount: where the account cannot be opened, is held by somebody who does not come on, or has no room,
+// what is free counts. Nothing that was promised is lost then.
+func TestRoomsWithoutAccount(t *testing.T) {
+	at := smallDisk(t)
+	ask := func(r *Rooms) {
+		t.Helper()
+		if !r.Has(at, 60<<20) || r.Has(at, 61<<20) {
+			t.Error("what is free does not count")
+		}
+		p, err := r.Promise(at, 60<<20, "")
+		p.Set(1)
+		p.End()
+		if _, more := r.Promise(at, 61<<20, ""); err != nil || !errors.Is(more, ErrNoRoom) {
+			t.Errorf("what is free is promised: %v; what is not: %v", err, more)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask(NewRooms(filepath.Join(file, "rooms")))
+
+	run := smallDisk(t)
+	r := NewRooms(filepath.Join(run, "rooms"))
+	p, err := r.Promise(at, 40<<20, "")
+	if err != nil || p == nil {
+		t.Fatalf("promised are %v: %v", p, err)
+	}
+	filler, err := os.Create(filepath.Join(run, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	if err := filler.Close(); err != nil || freeAt(t, run) != 0 {
+		t.Fatalf("it is not full: %v", err)
+	}
+	for _, need := range []int64{9 << 20, 50 << 20, -1, 30 << 20} {
+		p.Set(need)
+		if need = max(0, need); !r.Has(at, 60<<20-need) || r.Has(at, 60<<20-need+1) {
+			t.Errorf("%d MiB that are promised are not what counts", need>>20)
+		}
+	}
+	if other, err := r.Promise(at, 30<<20, ""); err != nil || other != nil {
+		t.Errorf("without room for the account: %v, %v", other, err)
+	}
+	p.End()
+	if err := os.Remove(filler.Name()); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(filepath.Join(run, "rooms", roomsLock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ask(r)
+}
+
+// freeAt is what is free.
+func freeAt(t *testing.T, at string) int64 {
+	t.Helper()
+	room, err := RoomAt(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return room.Free
+}

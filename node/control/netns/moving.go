@@ -175,15 +175,21 @@ func (d *Driver) arrive(ctx context.Context, id model.ID, owner string, a model.
 			os.Remove(fresh) //nolint:errcheck // it has another name by then, or is swept
 		}
 	}()
+	var room *linux.Promise
+	defer func() { room.End() }()
 	size, err := sparse.Receive(r, func(size sparse.Size) (sparse.Into, error) {
 		if size.File > int64(a.Disk) {
 			return nil, fmt.Errorf("it is one of %s, and the element's may have %s", model.Bytes(size.File), a.Disk)
 		}
-		if room, err := linux.RoomAt(d.dirs.Data); err == nil && !room.Has(size.Content) {
+		var err error
+		room, err = d.rooms.Promise(d.dirs.Data, size.Content, fresh)
+		if errors.Is(err, linux.ErrNoRoom) {
 			return nil, fmt.Errorf("the machine's disk is too full: the element's takes %s of it: make room in %s",
 				model.Bytes(size.Content).Rounded(), d.dirs.Data)
 		}
-		var err error
+		if err != nil {
+			return nil, err
+		}
 		f, err = os.OpenFile(fresh, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		return f, err
 	})
