@@ -49,7 +49,8 @@ func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) 
 }
 
 // leastOf is what must be free of a disk so that nothing of the trash is deleted: not less than what stays free of
-// whatever large things are brought there, so that the trash gives way before these are refused.
+// whatever large things are brought there. What is larger than what is free beyond that is refused, whatever is in the
+// trash: it does not give way to what is yet to come.
 func leastOf(disk uint64) uint64 {
 	return max(min(disk/leastFree, mostLeast), uint64(linux.Room{Size: int64(disk)}.Spare()))
 }

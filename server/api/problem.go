@@ -27,7 +27,7 @@ const (
 	KindConflict
 	KindTooMany // the caller has too much under way
 	KindUnavailable
-	KindFull // of the store
+	KindFull // the store, or the manager's disk
 	kindTooLarge
 	kindNoLength
 	kindNoUpgrade

@@ -34,9 +34,24 @@ type Store struct {
 	turns Turns // one image is verified at a time
 
 	// mu guards all and the index. It is not held while an image is received or verified, which takes long.
-	mu  sync.Mutex
-	all []model.Image // one for each owner of an image
+	mu       sync.Mutex
+	all      []model.Image // one for each owner of an image
+	underWay []*upload
 }
+
+// upload is an image that is being received. Until it is there it counts with what was told of its size.
+type upload struct {
+	owner, id string
+	size      model.Bytes
+}
+
+const (
+	// mostUploads is how many an owner may have under way at once. Administrators may have any number.
+	mostUploads = 2
+	// promisedAhead is how much room is promised to an upload beyond what has arrived: somebody who sends slowly, or
+	// nothing at all, holds no more of the disk.
+	promisedAhead = 256 << 20
+)
 
 const (
 	indexName  = "index.json"
@@ -50,6 +65,8 @@ var (
 	ErrNone = errors.New("there is no such image")
 	// ErrWrong tells that what was sent is no image, or not the one that it should be.
 	ErrWrong = errors.New("the image is refused")
+	// ErrBusy tells that its owner sends as many others as may be at once.
+	ErrBusy = errors.New("too many images are being sent")
 	// ErrQuota tells that it is more than its owner may have.
 	ErrQuota = errors.New("the image is too large")
 )
@@ -369,9 +386,11 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	if is, known := r.(sized); known {
 		size = is.Size()
 	}
-	if err := s.allows(owner, id, model.Bytes(max(0, size)), quota); err != nil {
+	under, err := s.begin(&upload{owner, id, model.Bytes(max(0, size))}, quota)
+	if err != nil {
 		return model.Image{}, err
 	}
+	defer s.end(under)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return model.Image{}, err
 	}
@@ -385,15 +404,10 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	if quota > 0 {
 		most = min(most, int64(quota)+1<<20)
 	}
-	room, err := s.rooms.Promise(s.dir, size, f.Name())
-	var n int64
-	if err == nil {
-		defer room.End()
-		n, err = s.rooms.Copy(f, io.LimitReader(r, most+1), s.dir)
-	}
+	n, err := s.receive(f, io.LimitReader(r, most+1), size)
 	if errors.Is(err, linux.ErrNoRoom) {
 		room, _ := linux.RoomAt(s.dir)
-		return model.Image{}, fmt.Errorf("the manager's disk is too full for %s: %s are free in %s, of which %s must "+
+		return model.Image{}, refuse(linux.ErrNoRoom, "the manager's disk is too full for %s: %s are free in %s, of which %s must "+
 			"stay so; make room there", model.Bytes(max(size, n)).Rounded(), model.Bytes(room.Free).Rounded(), s.dir,
 			model.Bytes(room.Spare()).Rounded())
 	}
@@ -430,6 +444,24 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	return is, err
 }
 
+// receive takes what is sent, as long as the disk has room. A size that is told (not -1) is refused if it has none now.
+func (s *Store) receive(f *os.File, r io.Reader, size int64) (n int64, err error) {
+	if size > 0 && !s.rooms.Has(s.dir, size) {
+		return 0, linux.ErrNoRoom
+	}
+	for {
+		room, err := s.rooms.Promise(s.dir, min(n+promisedAhead, size), f.Name())
+		if err != nil {
+			return n, err
+		}
+		part, err := s.rooms.Copy(f, io.LimitReader(r, promisedAhead), s.dir)
+		room.End()
+		if n += part; err != nil || part < promisedAhead {
+			return n, err
+		}
+	}
+}
+
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is model.Image, err error) {
@@ -456,23 +488,42 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
 }
 
-// allows refuses what an owner may not have beside what the owner has. An image takes at least as much as is sent.
-func (s *Store) allows(owner, id string, size, quota model.Bytes) error {
-	used := size
+// begin enters an upload, or refuses what its owner may not have beside what the owner has and is sending. An image takes
+// at least as much as is sent.
+func (s *Store) begin(u *upload, quota model.Bytes) (*upload, error) {
+	used, sending, there := u.size, 0, false
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.all {
-		if s.all[i].Owner == owner && s.all[i].ID == id {
-			return nil // it counts already
-		} else if s.all[i].Owner == owner {
+		if s.all[i].Owner == u.owner {
 			used += cost(&s.all[i])
+			there = there || s.all[i].ID == u.id
 		}
 	}
-	if quota == 0 || used <= quota {
-		return nil
+	for _, other := range s.underWay {
+		if other.owner == u.owner {
+			sending++
+			if other.id != u.id {
+				used += other.size
+			}
+		}
 	}
-	return refuse(ErrQuota, "user %s's quota of images is %s: with this image of %s it would be %s", owner, quota,
-		size.Rounded(), used.Rounded())
+	switch {
+	case u.owner != "" && sending >= mostUploads:
+		return nil, refuse(ErrBusy, "user %s is sending %d images or files already, which is as many as may be at once: "+
+			"send this one when one of them is here", u.owner, sending)
+	case quota > 0 && used > quota && !there: // what is there counts already
+		return nil, refuse(ErrQuota, "user %s's quota of images is %s: with this image of %s it would be %s", u.owner,
+			quota, u.size.Rounded(), used.Rounded())
+	}
+	s.underWay = append(s.underWay, u)
+	return u, nil
+}
+
+func (s *Store) end(u *upload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underWay = slices.DeleteFunc(s.underWay, func(is *upload) bool { return is == u })
 }
 
 // keep enters an image for an owner under a name, which another of the owner's images loses.

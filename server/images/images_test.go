@@ -16,6 +16,7 @@ import (
 
 	"github.com/polyplane/polyplane/image"
 	. "github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -275,6 +276,76 @@ func TestRefusedByItsSize(t *testing.T) {
 	}
 	if _, err := s.Add(t.Context(), "ann", one, "again", quota, bytes.NewReader(first)); err != nil {
 		t.Errorf("what is there already: %v", err)
+	}
+}
+
+// held is an image whose first bytes have been asked for, and that does not come on until it is released.
+type held struct {
+	size     int64
+	asked    chan struct{}
+	released chan struct{}
+}
+
+func (h *held) Size() int64 { return h.size }
+
+func (h *held) Read([]byte) (int, error) {
+	h.asked <- struct{}{}
+	<-h.released
+	return 0, io.ErrUnexpectedEOF
+}
+
+// TestUploadsHoldNoDisk: whoever sends nothing of what was announced holds little of the disk, and of the own quota only.
+func TestUploadsHoldNoDisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2g"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	rooms := linux.NewRooms(filepath.Join(t.TempDir(), "rooms"))
+	s, err := Open(dir, rooms, &lock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, first := stored(t, "one")
+	two, _ := stored(t, "two")
+	three, _ := stored(t, "three")
+	var all sync.WaitGroup
+	defer all.Wait()
+	released := make(chan struct{})
+	defer close(released)
+	begin := func(owner, id string) {
+		h := &held{700 << 20, make(chan struct{}, 1), released}
+		all.Go(func() {
+			if _, err := s.Add(t.Context(), owner, id, "x", 2<<30, h); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("an upload that breaks off: %v", err)
+			}
+		})
+		<-h.asked
+	}
+	begin("ann", two)
+	if _, err := s.Add(t.Context(), "ann", three, "y", 1<<30, &unread{t, 500 << 20}); !errors.Is(err, ErrQuota) {
+		t.Errorf("with what is under way it is more than the quota: %v", err)
+	}
+	begin("ann", two)
+	if _, err := s.Add(t.Context(), "ann", three, "y", 2<<30, &unread{t, 1}); !errors.Is(err, ErrBusy) ||
+		!strings.Contains(err.Error(), "user ann is sending 2 images or files already") {
+		t.Errorf("a third upload: %v", err)
+	}
+	if !rooms.Has(dir, 1200<<20) || rooms.Has(dir, 1300<<20) {
+		t.Error("what was announced, and not sent, holds the disk")
+	}
+	if _, err := s.Add(t.Context(), "bob", one, "one", 100<<20, bytes.NewReader(first)); err != nil {
+		t.Errorf("another's upload: %v", err)
+	}
+	if _, err := s.Add(t.Context(), "bob", three, "y", 0, &unread{t, 1300 << 20}); !errors.Is(err, linux.ErrNoRoom) {
+		t.Errorf("what the disk has no room for: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/images"
@@ -35,6 +36,10 @@ func imageProblem(err error) error {
 		return api.NotFound("%v", err)
 	case errors.Is(err, images.ErrWrong), errors.Is(err, images.ErrQuota):
 		return api.Invalid(err.Error())
+	case errors.Is(err, images.ErrBusy):
+		return &api.Problem{Kind: api.KindTooMany, Detail: err.Error()}
+	case errors.Is(err, linux.ErrNoRoom):
+		return &api.Problem{Kind: api.KindFull, Detail: err.Error()}
 	}
 	return err
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/polyplane/polyplane/image"
 	"github.com/polyplane/polyplane/image/imagetest"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/images"
 )
 
 // imageOf is an image as it is sent, and its ID.
@@ -319,5 +321,15 @@ func TestQuotaOfImages(t *testing.T) {
 	if _, err := f.SetQuota(t.Context(), model.QuotaOfNetwork, "lab", model.QuotaRequest{
 		Values: []model.Assignment{{Key: "images", Value: "1MiB"}}}); err == nil {
 		t.Error("a network has a quota of images")
+	}
+}
+
+// TestRefusalsOfImages: what the manager's disk has no room for, and too many uploads, are no failures of the manager's.
+func TestRefusalsOfImages(t *testing.T) {
+	for err, want := range map[error]api.Kind{images.ErrNone: api.KindNotFound, images.ErrQuota: api.KindInvalid,
+		images.ErrBusy: api.KindTooMany, linux.ErrNoRoom: api.KindFull} {
+		if p := problem(t, imageProblem(fmt.Errorf("send it: %w", err))); p.Kind != want {
+			t.Errorf("%v is told as %v, want %v", err, p.Kind, want)
+		}
 	}
 }

@@ -76,6 +76,15 @@ func TestMoveOfADisk(t *testing.T) {
 	if err := arrive("m2", most-1, disk.Bytes()); err == nil || !strings.Contains(err.Error(), "the element's may have") {
 		t.Errorf("a disk that is too large is taken: %v", err)
 	}
+	others, err := n.rooms.Promise(n.dirs.Data, 1<<20, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others.Set(1 << 60)
+	if err := arrive("m2", most, disk.Bytes()); err == nil || !strings.Contains(err.Error(), "the machine's disk is too full") {
+		t.Errorf("a disk takes what was promised to others: %v", err)
+	}
+	others.End()
 	turned := bytes.Clone(disk.Bytes())
 	turned[len(turned)/2] ^= 1
 	for what, b := range map[string][]byte{"with a bit turned": turned, "cut short": disk.Bytes()[:disk.Len()-1]} {
