@@ -160,8 +160,8 @@ func (r *Rooms) promise(at string, is promised) (*Promise, error) {
 	return p, nil
 }
 
-// write notes what is promised, under the lock. It is as long as any that the promise becomes, so that this takes no more
-// room later on.
+// write notes what is promised, under the lock. It is as long as any that the promise becomes, so that this takes no
+// more room later on.
 func (p *Promise) write() error {
 	most := p.is
 	most.Need = math.MinInt64

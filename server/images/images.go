@@ -407,9 +407,9 @@ func (s *Store) Add(ctx context.Context, owner, id, name string, quota model.Byt
 	n, err := s.receive(f, io.LimitReader(r, most+1), size)
 	if errors.Is(err, linux.ErrNoRoom) {
 		room, _ := linux.RoomAt(s.dir)
-		return model.Image{}, refuse(linux.ErrNoRoom, "the manager's disk is too full for %s: %s are free in %s, of which %s must "+
-			"stay so; make room there", model.Bytes(max(size, n)).Rounded(), model.Bytes(room.Free).Rounded(), s.dir,
-			model.Bytes(room.Spare()).Rounded())
+		return model.Image{}, refuse(linux.ErrNoRoom, "the manager's disk is too full for %s: %s are free in %s, "+
+			"of which %s must stay so; make room there", model.Bytes(max(size, n)).Rounded(),
+			model.Bytes(room.Free).Rounded(), s.dir, model.Bytes(room.Spare()).Rounded())
 	}
 	if err != nil {
 		return model.Image{}, err
@@ -488,8 +488,8 @@ func (s *Store) verify(ctx context.Context, owner, id string, f *os.File) (is mo
 		Added: now(), Architecture: img.Config.Architecture, Run: img.Config.Config, Tree: img.IsFiles()}, nil
 }
 
-// begin enters an upload, or refuses what its owner may not have beside what the owner has and is sending. An image takes
-// at least as much as is sent.
+// begin enters an upload, or refuses what its owner may not have beside what the owner has and is sending. An image
+// takes at least as much as is sent.
 func (s *Store) begin(u *upload, quota model.Bytes) (*upload, error) {
 	used, sending, there := u.size, 0, false
 	s.mu.Lock()
@@ -510,8 +510,8 @@ func (s *Store) begin(u *upload, quota model.Bytes) (*upload, error) {
 	}
 	switch {
 	case u.owner != "" && sending >= mostUploads:
-		return nil, refuse(ErrBusy, "user %s is sending %d images or files already, which is as many as may be at once: "+
-			"send this one when one of them is here", u.owner, sending)
+		return nil, refuse(ErrBusy, "user %s is sending %d images or files already, which is as many as may be at "+
+			"once: send this one when one of them is here", u.owner, sending)
 	case quota > 0 && used > quota && !there: // what is there counts already
 		return nil, refuse(ErrQuota, "user %s's quota of images is %s: with this image of %s it would be %s", u.owner,
 			quota, u.size.Rounded(), used.Rounded())
