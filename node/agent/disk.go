@@ -39,7 +39,7 @@ func (a *Agent) tendDisk(ctx context.Context) error {
 		if time.Since(looked) >= trashLook || err == nil && free < leastOf(disk) {
 			looked = time.Now()
 			for _, t := range a.trashes() {
-				if err := a.boundTrash(ctx, t, looked); err != nil {
+				if err := a.boundTrash(ctx, t, looked, a.roomOnDisk); err != nil {
 					a.Log.Warn("the trash", "error", err)
 				}
 			}

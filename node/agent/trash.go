@@ -35,13 +35,14 @@ func (a *Agent) trashes() []control.Trash {
 	return all
 }
 
-// boundTrash deletes for good what is too old or too much.
-func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) error {
+// boundTrash deletes for good what is too old or too much for the room that the disk has.
+func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time,
+	room func() (disk, free uint64, err error)) error {
 	items, err := t.Trashed(ctx)
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	disk, free, err := a.roomOnDisk()
+	disk, free, err := room()
 	if err != nil {
 		return err
 	}

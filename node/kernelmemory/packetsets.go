@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -141,17 +142,23 @@ const emptiedAtOnce = 64
 
 // flushPacketSets empties these sets; they stay, and so do the rules that fill them. The kernel makes all changes of a
 // batch or none. So where one set cannot be emptied, each is emptied by itself, and of those that cannot the tables go.
-func flushPacketSets(s *space, until time.Time) (int, error) {
+// It begins anywhere: where there are more sets than the time allows, each has its turn, and nobody can choose the last.
+func flushPacketSets(s *space, until time.Time) (_ int, left bool, err error) {
 	sets, err := s.packetSets()
 	if err != nil {
-		return 0, err
+		return 0, false, err
+	}
+	if len(sets) > 0 {
+		first := rand.IntN(len(sets))
+		sets = slices.Concat(sets[first:], sets[:first])
 	}
 	var errs []error
 	removed := map[string]bool{} // tables, or who had them was ended
-	for some := range slices.Chunk(sets, emptiedAtOnce) {
-		if time.Now().After(until) {
+	for k := 0; k < len(sets); k += emptiedAtOnce {
+		if left = k > 0 && time.Now().After(until); left {
 			break
 		}
+		some := sets[k:min(k+emptiedAtOnce, len(sets))]
 		if s.emptySets(some) == nil {
 			continue
 		}
@@ -164,7 +171,7 @@ func flushPacketSets(s *space, until time.Time) (int, error) {
 			}
 		}
 	}
-	return 0, errors.Join(errs...)
+	return 0, left, errors.Join(errs...)
 }
 
 func (s *space) emptySets(sets []packetSet) error {

@@ -142,17 +142,17 @@ func dumpPart(c *linux.Rtnetlink, i int, each func(attributes []byte) error) err
 }
 
 // flushParts removes all. What a rule refers to stays; such a set becomes an empty one.
-func flushParts(s *space, until time.Time) (emptied int, err error) {
+func flushParts(s *space, until time.Time) (emptied int, left bool, err error) {
 	err = s.ofParts(func(c *linux.Rtnetlink, i int) (err error) {
 		if parts[i].get == listSets {
-			emptied, err = destroySets(c, until)
+			emptied, left, err = destroySets(c, until)
 			return err
 		}
 		var b linux.Batch
 		askParts(&b, parts[i].remove)
 		return errors.Join(c.Do(&b)...)
 	})
-	return emptied, err
+	return emptied, left, err
 }
 
 // namedSet is a set of ipset.
@@ -163,12 +163,12 @@ type namedSet struct {
 
 // destroySets destroys all sets at once, or, since one that a rule refers to keeps them all then, one after another,
 // beginning with the largest, as far as time allows. First they are emptied: a set of sets refers to others.
-func destroySets(c *linux.Rtnetlink, until time.Time) (emptied int, err error) {
+func destroySets(c *linux.Rtnetlink, until time.Time) (emptied int, left bool, err error) {
 	var b linux.Batch
 	askParts(&b, flushSets)
 	askParts(&b, destroySet)
 	if err := errors.Join(c.Do(&b)...); !errors.Is(err, setInUse) {
-		return 0, err
+		return 0, false, err
 	}
 	var all []namedSet
 	err = dumpPart(c, 0, func(attributes []byte) error {
@@ -189,12 +189,12 @@ func destroySets(c *linux.Rtnetlink, until time.Time) (emptied int, err error) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, linux.ErrDumpInterrupted) || len(all) == 0 {
-		return 0, err
+		return 0, false, err
 	}
 	slices.SortFunc(all, func(a, b namedSet) int { return cmp.Compare(b.size, a.size) })
 	var errs []error
 	for some := range slices.Chunk(all, destroyedAtOnce) {
-		if time.Now().After(until) {
+		if left = time.Now().After(until); left {
 			break
 		}
 		b.Reset()
@@ -212,7 +212,7 @@ func destroySets(c *linux.Rtnetlink, until time.Time) (emptied int, err error) {
 			}
 		}
 	}
-	return emptied, errors.Join(errs...)
+	return emptied, left, errors.Join(errs...)
 }
 
 // renew puts a new, small set in the place of one that a rule refers to. An empty one still has all of its hash values

@@ -81,8 +81,9 @@ type reader struct {
 	table  Table
 	passes int
 	read   func(s *space, pass int, each visit) error
-	// flush, if there is one, removes all entries at once. It says how many stay without what was in them.
-	flush func(s *space, until time.Time) (emptied int, err error)
+	// flush, if there is one, removes all entries at once. It says how many stay without what was in them, and whether
+	// its time was over before it had seen all.
+	flush func(s *space, until time.Time) (emptied int, left bool, err error)
 	// before, if there is one, is what the kernel needs to let entries be removed. after ends that.
 	before func(s *space) (after func() error, err error)
 	// only, if there is one, tells by the namespace's devices whether there can be any entries.
@@ -107,8 +108,8 @@ var readers = []reader{
 }
 
 // whole is a flush after which nothing stays.
-func whole(flush func(*space) error) func(*space, time.Time) (int, error) {
-	return func(s *space, _ time.Time) (int, error) { return 0, flush(s) }
+func whole(flush func(*space) error) func(*space, time.Time) (int, bool, error) {
+	return func(s *space, _ time.Time) (int, bool, error) { return 0, false, flush(s) }
 }
 
 // missing returns whether the error means that the kernel has no such table.
@@ -158,7 +159,7 @@ func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err e
 		before, err := r.count(s)
 		emptied := 0
 		if err == nil {
-			emptied, err = r.flush(s, until)
+			emptied, left, err = r.flush(s, until)
 		}
 		after := 0
 		if err == nil { // what something uses may stay
@@ -167,7 +168,7 @@ func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err e
 		if err != nil {
 			return 0, true, fmt.Errorf("remove its %s: %w", r.table, err)
 		}
-		return max(0, before-after) + emptied, false, nil
+		return max(0, before-after) + emptied, left, nil
 	}
 	if r.before != nil {
 		after, failed := r.before(s)

@@ -2,7 +2,10 @@ package kernelmemory
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -431,5 +434,49 @@ func TestOwnedSetsAreEmptied(t *testing.T) {
 		if v := <-l.verdicts; v.ID != mean || v.Table != PacketSets || v.Err != nil || v.Removed == 0 {
 			t.Errorf("told was %+v", v)
 		}
+	}
+}
+
+// TestManySetsHaveTheirTurn: each flush began with the same sets, so those behind what its time allows were never emptied.
+func TestManySetsHaveTheirTurn(t *testing.T) {
+	const sets = 4 * emptiedAtOnce
+	l := newLab(t, 16<<20)
+	var script strings.Builder
+	script.WriteString("add table ip t\n")
+	for i := range sets {
+		fmt.Fprintf(&script, "add set ip t s%d { type ipv4_addr; flags timeout; timeout 1h; elements = { 10.0.0.1 }; }\n", i)
+	}
+	file := filepath.Join(t.TempDir(), "sets")
+	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.in(t, mean, "nft -f "+file)
+	s, err := open(l.elements[mean].Path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	i := slices.IndexFunc(readers, func(r reader) bool { return r.table == PacketSets })
+	count := func() int {
+		n, err := readers[i].count(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n != sets {
+		t.Fatalf("%d elements are in %d sets", n, sets)
+	}
+	over := time.Now()
+	for tries := 0; count() > 0; tries++ {
+		if _, left, err := readers[i].empty(s, over); err != nil || !left {
+			t.Fatalf("with no time it is told that some is left: %v, %v", left, err)
+		}
+		if tries == 1000 {
+			t.Fatalf("%d elements never have their turn", count())
+		}
+	}
+	if _, left, err := readers[i].empty(s, time.Now().Add(time.Hour)); err != nil || left {
+		t.Errorf("with time enough it is told that some is left: %v, %v", left, err)
 	}
 }

@@ -31,6 +31,11 @@ func (s *Server) moveRoutes(api huma.API) {
 	reply(api, operation("moves", http.MethodGet, "/moves",
 		"The moves of elements that are under way, and the latest that have ended", "elements"),
 		func(ctx context.Context, in *OfNetwork) ([]model.MoveStatus, error) {
+			if c := callerOf(ctx); c.owner() && in.Network != "" {
+				if err := s.guard.owns(c, in.Network); err != nil {
+					return nil, err
+				}
+			}
 			all, err := s.moves.Moves(ctx, in.Network)
 			return list(all), err
 		})
