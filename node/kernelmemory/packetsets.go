@@ -142,7 +142,8 @@ const emptiedAtOnce = 64
 
 // flushPacketSets empties these sets; they stay, and so do the rules that fill them. The kernel makes all changes of a
 // batch or none. So where one set cannot be emptied, each is emptied by itself, and of those that cannot the tables go.
-// It begins anywhere: where there are more sets than the time allows, each has its turn, and nobody can choose the last.
+// It begins anywhere: where there are more sets than the time allows, each has its turn, and nobody can choose the
+// last.
 func flushPacketSets(s *space, until time.Time) (_ int, left bool, err error) {
 	sets, err := s.packetSets()
 	if err != nil {
