@@ -132,18 +132,25 @@ func (a *Agent) underlayDevices(others map[int32]other) (indexes []int32, proble
 }
 
 // wires are the devices with a wire that a device sends by: LLDP is of wires, not of what is built on them.
-func wires(others map[int32]other, index int32) (below []int32) {
+func wires(others map[int32]other, index int32) []int32 {
+	return wiresBelow(others, index, map[int32]bool{})
+}
+
+// wiresBelow looks at each device once: notifications come one by one, so what is told of them may go in a circle.
+func wiresBelow(others map[int32]other, index int32, seen map[int32]bool) (below []int32) {
 	o, there := others[index]
+	again := seen[index]
+	seen[index] = true
 	switch {
-	case !there, o.name == "lo", o.mac == [6]byte{}:
+	case !there, again, o.name == "lo", o.mac == [6]byte{}:
 		return nil
-	case o.kind == "vlan" && o.lower != uint32(index):
-		return wires(others, int32(o.lower))
+	case o.kind == "vlan" && o.lower != uint32(index) && !o.far:
+		return wiresBelow(others, int32(o.lower), seen)
 	case o.kind == "bond", o.kind == "team", o.kind == "bridge":
 		for i, p := range others {
 			// Other ports of a bridge may lead to somebody's virtual machines.
 			if p.master == uint32(index) && (o.kind != "bridge" || p.kind == "") {
-				below = append(below, wires(others, i)...)
+				below = append(below, wiresBelow(others, i, seen)...)
 			}
 		}
 		return below

@@ -17,6 +17,7 @@ type other struct {
 	mtu               uint32
 	master            uint32 // the bridge or bond that it belongs to
 	lower             uint32 // the device that it is on; of a veth it is the far end's number
+	far               bool   // lower is a number in another namespace
 	running           bool   // it is on and has carrier
 }
 
@@ -42,6 +43,8 @@ func parseOther(payload []byte) (o other) {
 			o.master = linux.Uint32Of(v)
 		case unix.IFLA_LINK:
 			o.lower = linux.Uint32Of(v)
+		case unix.IFLA_LINK_NETNSID:
+			o.far = true
 		case unix.IFLA_LINKINFO:
 			for k, v := range linux.Attrs(v) {
 				if k == unix.IFLA_INFO_KIND {

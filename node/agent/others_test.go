@@ -21,9 +21,12 @@ func TestWiresBelow(t *testing.T) {
 		// The far end of a pair is in another namespace: its number says nothing here.
 		10: {name: "wire", kind: "veth", mac: mac, lower: 2},
 		11: {name: "odd", kind: "vlan", mac: mac, lower: 11},
+		12: {name: "ring0", kind: "vlan", mac: mac, lower: 13},
+		13: {name: "ring1", kind: "vlan", mac: mac, lower: 12},
+		14: {name: "moved", kind: "vlan", mac: mac, lower: 2, far: true},
 	}
 	for index, want := range map[int32][]int32{1: nil, 2: {2}, 5: {2, 3}, 6: {2, 3}, 7: {4}, 9: nil, 10: {10}, 11: {11},
-		99: nil} {
+		12: nil, 14: {14}, 99: nil} {
 		got := wires(others, index)
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("below %s are %v, and not %v", others[index].name, got, want)

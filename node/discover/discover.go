@@ -91,6 +91,7 @@ type Discoverer struct {
 	ask                               time.Duration
 	telling                           bool
 	told                              *model.Discovery
+	toldAt                            time.Time
 }
 
 // answer is what the manager answered.
@@ -335,7 +336,7 @@ func (d *Discoverer) tell(ctx context.Context, now time.Time) time.Time {
 	if now.Before(d.askAt) {
 		asks = nil
 	}
-	news := d.told == nil || !reflect.DeepEqual(*d.told, is)
+	news := d.told == nil || d.news(is, now)
 	switch {
 	case news && now.Before(d.tellAt):
 		return d.tellAt
@@ -352,6 +353,15 @@ func (d *Discoverer) tell(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// news tells whether what is to be told differs from what was. Others than this node can have the count of refusals and
+// the machine's devices change as often as they like: that is not told at once.
+func (d *Discoverer) news(is model.Discovery, now time.Time) bool {
+	if now.Sub(d.toldAt) < announceEvery {
+		is.Refused, is.Interfaces = d.told.Refused, d.told.Interfaces
+	}
+	return !reflect.DeepEqual(*d.told, is)
+}
+
 // answered takes the manager's answer.
 func (d *Discoverer) answered(a answer, now time.Time) {
 	d.telling = false
@@ -361,7 +371,7 @@ func (d *Discoverer) answered(a answer, now time.Time) {
 		d.Log.Debug("tell what was discovered", "error", a.err)
 		return
 	}
-	d.told = &a.told
+	d.told, d.toldAt = &a.told, now
 	if len(a.asked) > 0 {
 		if d.ask = min(2*d.ask, lastAsk); d.table.learn(a.asked, a.keys, now) {
 			d.ask = firstAsk

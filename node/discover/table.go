@@ -33,6 +33,9 @@ const (
 // earlier may have been said by that node, but not now.
 const staleAfter = 2 * time.Minute
 
+// longestLife bounds for how long a frame counts, whatever it says. Many are not signed.
+const longestLife = 5 * time.Minute
+
 // maxClaims bounds the frames that wait for a key, one for each node that they claim to be of.
 const maxClaims = model.MaxUnknownNodes
 
@@ -55,8 +58,9 @@ type wire struct {
 
 // heard is somebody at the other end of a wire.
 type heard struct {
-	key      string // that of the node's present life
-	sequence uint64 // of its latest frame
+	key      string    // that of the node's present life
+	sequence uint64    // of its latest frame
+	at       time.Time // of its latest frame
 	until    time.Time
 	from     time.Time // from when on it counts; zero while it is lost
 	losses   int
@@ -135,15 +139,15 @@ func (t *table) unknown() []string { return slices.Sorted(maps.Keys(t.claims)) }
 // learn takes keys that were asked for, and judges the frames that waited for them.
 func (t *table) learn(asked []string, keys map[string][]byte, now time.Time) (fresh bool) {
 	for _, node := range asked {
-		if key := keys[node]; len(key) == ed25519.PublicKeySize {
+		key := keys[node]
+		known := len(key) == ed25519.PublicKeySize
+		if known { // otherwise what was known stays: anybody can have it asked for
 			t.keys[node] = key
-		} else {
-			delete(t.keys, node)
 		}
 		c, waits := t.claims[node]
 		delete(t.claims, node)
 		switch {
-		case !waits, t.keys[node] == nil: // without a key nobody can tell who sent it: the node may be starting
+		case !waits, !known: // without a key nobody can tell who sent it: the node may be starting
 		case !c.frame.signedBy(t.keys[node]):
 			t.doubt(c.device, &c.frame, node, "it is not signed with the node's key")
 		default:
@@ -194,7 +198,11 @@ func (t *table) hearSwitch(device string, f *frame, now time.Time) bool {
 			return false
 		}
 		if h = room(w.switches, model.MaxHeardSwitches); h == nil {
-			return false
+			// Nothing proves that those who are there are true ones.
+			delete(w.switches, slices.MinFunc(slices.Collect(maps.Keys(w.switches)), func(a, b model.HeardSwitch) int {
+				return w.switches[a].at.Compare(w.switches[b].at)
+			}))
+			h = &heard{}
 		}
 		w.switches[id] = h
 	}
@@ -217,7 +225,8 @@ func room[K comparable](all map[K]*heard, most int) *heard {
 
 // hear notes a frame.
 func (h *heard) hear(now time.Time, ttl uint16) {
-	if h.until = now.Add(time.Duration(ttl) * time.Second); ttl == 0 { // it says that it goes
+	h.at = now
+	if h.until = now.Add(min(time.Duration(ttl)*time.Second, longestLife)); ttl == 0 { // it says that it goes
 		h.lose(now)
 		return
 	}

@@ -3,6 +3,7 @@ package discover
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,4 +204,51 @@ func TestSwitchesSayGoodbye(t *testing.T) {
 	e.listen([]string{"e"})
 	e.hear(b) // by a device that is no longer the underlay's
 	e.hears("")
+}
+
+// TestForgersTakeNoKeysAway: anybody can have a key be asked for, and the manager may have none at that time.
+func TestForgersTakeNoKeysAway(t *testing.T) {
+	e := listening(t)
+	e.hear(announcement("n2", "to-n1", 1, e.now, 2))
+	e.take("d", announcement("n2", "to-n1", 2, e.now, 9), e.now)
+	e.learn(e.unknown(), nil, e.now)
+	if e.take("d", announcement("n2", "to-n1", 3, e.now, 2), e.now); len(e.unknown()) > 0 {
+		t.Errorf("the keys of %v are no longer known", e.unknown())
+	}
+	e.hears("n2/to-n1")
+}
+
+// TestForgedSwitchesGiveWay: whatever was said before, a switch that speaks now has its place.
+func TestForgedSwitchesGiveWay(t *testing.T) {
+	e := listening(t)
+	for i := range 100 {
+		e.now = e.now.Add(time.Second)
+		b := ofSwitch(fmt.Sprintf("s%d", i))
+		e.hear(bytes.Replace(b, []byte{tlvTTL << 1, 2, 0, 120}, []byte{tlvTTL << 1, 2, 255, 255}, 1))
+	}
+	e.hear(ofSwitch("core1"))
+	e.now = e.now.Add(time.Second)
+	e.hear(ofSwitch("forged")) // which takes the place of an older one
+	_, switches := e.heard("d", e.now)
+	if !slices.ContainsFunc(switches, func(s model.HeardSwitch) bool { return s.Name == "core1" }) {
+		t.Errorf("it hears %v", switches)
+	}
+	e.now = e.now.Add(longestLife)
+	e.hears("")
+}
+
+// TestOthersMakeNoReports: who sends bad frames, or makes and removes devices, has the manager told seldom.
+func TestOthersMakeNoReports(t *testing.T) {
+	d := &Discoverer{told: &model.Discovery{Node: "n1"}, toldAt: began}
+	is := model.Discovery{Node: "n1", Refused: 7, Interfaces: []model.NodeInterface{{Name: "veth7"}}}
+	if d.news(is, began.Add(time.Second)) {
+		t.Error("it is told at once")
+	}
+	if !d.news(is, began.Add(announceEvery)) {
+		t.Error("it is never told")
+	}
+	is.Wires = []model.Wire{{Device: "d"}}
+	if !d.news(is, began.Add(time.Second)) {
+		t.Error("a device of the underlay is not told at once")
+	}
 }

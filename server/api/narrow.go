@@ -62,9 +62,12 @@ func (s *Server) whatIf(ctx context.Context, ask model.WhatIf) (model.WhatIfResu
 // else is on nodes' machines, and who is on their wires, is no owner's business either.
 func narrowNodes(d *model.Dump) {
 	for i := range d.Nodes {
-		d.Nodes[i].Held, d.Nodes[i].Found = nil, nil
+		d.Nodes[i].Held, d.Nodes[i].Found, d.Nodes[i].Phases = nil, nil, nil
 	}
 	d.Substrate = slices.DeleteFunc(d.Substrate, func(l model.SubstrateLinkStatus) bool { return l.Unstated })
+	for i := range d.Substrate {
+		d.Substrate[i].Found = nil
+	}
 }
 
 // sees tells which events a caller sees: an owner those of the own networks, since they were made.

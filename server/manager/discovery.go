@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/polyplane/polyplane/model"
@@ -46,13 +47,21 @@ func (k *known) Discover(d model.Discovery) (model.DiscoveryAnswer, error) {
 	d.Unknown = nil
 	k.believeDiscovery(n, &d)
 	first := n.found == nil
-	n.found = &d
-	for _, other := range slices.Sorted(maps.Keys(k.nodes)) {
-		if other != n.Name {
-			k.foundEvent(n, k.nodes[other], first && d.Settled)
+	if first || !reflect.DeepEqual(*n.found, d) {
+		k.touch()
+	}
+	n.found, n.hearing = &d, hearing(&d)
+	var about []string
+	for other := range k.nodes {
+		id := [2]string{min(n.Name, other), max(n.Name, other)}
+		if other != n.Name && (n.hearing[other] != nil || k.found[id].is) {
+			about = append(about, other)
 		}
 	}
-	k.touch()
+	slices.Sort(about)
+	for _, other := range about {
+		k.foundEvent(n, k.nodes[other], first && d.Settled)
+	}
 	return model.DiscoveryAnswer{Keys: keys}, nil
 }
 
@@ -81,11 +90,16 @@ func (k *known) believeDiscovery(n *node, d *model.Discovery) {
 		w := &d.Wires[i]
 		w.Problem, w.Speed = model.Shorten(w.Problem, maxToldText), min(w.Speed, maxToldSpeed)
 		w.Nodes = w.Nodes[:min(len(w.Nodes), model.MaxHeardNodes)]
+		here := map[model.HeardNode]bool{}
 		w.Nodes = slices.DeleteFunc(w.Nodes, func(h model.HeardNode) bool {
 			if h.Node == n.Name || len(h.Port) > maxToldName {
 				refused, first = refused+1, cmp.Or(first, "a node that it hears: "+model.Shorten(h.Node, maxToldName))
 				return true
 			}
+			if here[h] {
+				return true
+			}
+			here[h] = true
 			heard++
 			return k.nodes[h.Node] == nil || heard > maxToldHeard // it may just have gone
 		})
@@ -102,20 +116,21 @@ func (k *known) believeDiscovery(n *node, d *model.Discovery) {
 	n.tellRefused(refused, first)
 }
 
-// hears are the wires on which a node hears another one, with the port that it hears.
-func (n *node) hears(other string) (wires []*model.Wire, ports []string) {
-	if n.found == nil {
-		return nil, nil
-	}
-	for i := range n.found.Wires {
-		w := &n.found.Wires[i]
-		for _, h := range w.Nodes {
-			if h.Node == other {
-				wires, ports = append(wires, w), append(ports, h.Port)
-			}
+// heardBy is a wire on which a node hears another one, and the port that it hears.
+type heardBy struct {
+	wire *model.Wire
+	port string
+}
+
+// hearing is what a node hears, by the node that it hears.
+func hearing(d *model.Discovery) map[string][]heardBy {
+	all := map[string][]heardBy{}
+	for i := range d.Wires {
+		for _, h := range d.Wires[i].Nodes {
+			all[h.Node] = append(all[h.Node], heardBy{&d.Wires[i], h.Port})
 		}
 	}
-	return wires, ports
+	return all
 }
 
 // wire is a device of the node's underlay; nil where it has told of none such.
@@ -132,24 +147,26 @@ func (n *node) wire(device string) *model.Wire {
 
 // bothHear finds the link between two nodes: each hears the other by the device that the other says it is.
 func bothHear(a, b *node) (l foundLink) {
-	forth, ports := a.hears(b.Name)
+	forth := a.hearing[b.Name]
 	if len(forth) == 0 {
 		return l
 	}
-	back, far := b.hears(a.Name)
-	for i, w := range forth {
-		for k, v := range back {
-			if v.Device != ports[i] || w.Device != far[k] {
-				continue
-			}
-			speed := min(w.Speed, v.Speed)
-			if !l.is {
-				l = foundLink{is: true, devices: [2]string{w.Device, v.Device}, speed: speed}
-			} else if l.speed > 0 && speed > 0 {
-				l.speed += speed // another one beside it
-			} else {
-				l.speed = 0
-			}
+	back := map[[2]string]*model.Wire{} // by its device, and the one that is heard on it
+	for _, h := range b.hearing[a.Name] {
+		back[[2]string{h.wire.Device, h.port}] = h.wire
+	}
+	for _, h := range forth {
+		w, v := h.wire, back[[2]string{h.port, h.wire.Device}]
+		if v == nil {
+			continue
+		}
+		speed := min(w.Speed, v.Speed)
+		if !l.is {
+			l = foundLink{is: true, devices: [2]string{w.Device, v.Device}, speed: speed}
+		} else if l.speed > 0 && speed > 0 {
+			l.speed += speed // another one beside it
+		} else {
+			l.speed = 0
 		}
 	}
 	return l
@@ -198,7 +215,10 @@ func (k *known) foundEvent(n, other *node, known bool) {
 			"%s; what networks reserve follows from what the substrate states, and is as before", is.devices[0], a.Name,
 			is.devices[1], b.Name, was.last, is.last))
 	}
-	k.found[id] = is
+	if is != was {
+		k.found[id] = is
+		k.touch()
+	}
 }
 
 func carries(speed model.Bandwidth) string {
@@ -237,18 +257,17 @@ func (k *known) foundBetween(a, b string) *model.FoundLink {
 		l.devices[0], l.devices[1] = l.devices[1], l.devices[0]
 	}
 	is := &model.FoundLink{State: model.FoundLost, Devices: l.devices, Speed: l.speed}
-	forth, _ := x.hears(b)
-	back, _ := y.hears(a)
+	forth, back := x.hearing[b], y.hearing[a]
 	switch {
 	case l.is:
 		is.State = model.FoundBoth
 	case len(forth)+len(back) > 0:
 		is.State = model.FoundOne
 		if len(forth) > 0 {
-			is.Devices[0] = forth[0].Device
+			is.Devices[0] = forth[0].wire.Device
 		}
 		if len(back) > 0 {
-			is.Devices[1] = back[0].Device
+			is.Devices[1] = back[0].wire.Device
 		}
 	case was:
 	case x.found.Off != "" || y.found.Off != "" || !x.found.Settled || !y.found.Settled:

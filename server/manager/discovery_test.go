@@ -220,3 +220,16 @@ func TestSwitchesThatSeveralHearAreVertices(t *testing.T) {
 	f.tell("n2", true, wire("b"))
 	f.expect("one hears it still", f.found("n1", "core1"), "")
 }
+
+// TestWhatIsHeardTwiceCountsOnce has two nodes say the same again and again.
+func TestWhatIsHeardTwiceCountsOnce(t *testing.T) {
+	f := newFinders(t, 2)
+	a, b := wire("a", "n2/b", "n2/b", "n2/b"), wire("b", "n1/a", "n1/a")
+	a.Speed, b.Speed = 10e9, 10e9
+	f.tell("n1", true, a)
+	f.tell("n2", true, b)
+	f.expect("both", f.found("n1", "n2"), model.FoundBoth)
+	if is := f.nodes["n1"].found.Wires[0].Nodes; len(is) != 1 || f.Manager.known.found[[2]string{"n1", "n2"}].speed != 10e9 {
+		t.Errorf("kept is %v", is)
+	}
+}

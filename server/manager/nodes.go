@@ -44,8 +44,9 @@ type node struct {
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
 	relays   map[relayID]model.RelayStatus
-	measures *model.Measures  // the latest; nil until there are any
-	found    *model.Discovery // likewise
+	measures *model.Measures      // the latest; nil until there are any
+	found    *model.Discovery     // likewise
+	hearing  map[string][]heardBy // of found, by the node that is heard
 	// unanswered is in how many rounds in succession a neighbour that had answered did not, by its name.
 	unanswered map[string]int
 	trust      credence // what it said that it had no business to
