@@ -13,6 +13,8 @@ type TrashItem struct {
 	Node  string    `json:"node"`
 	Time  time.Time `json:"time"`
 	Size  Bytes     `json:"size"` // what it takes of the node's disk
+	// Moved is of an element that was moved to another node with a copy of it.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // MaxOwnerNoted bounds the owners' names that are noted with what is thrown away, in bytes.

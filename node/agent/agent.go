@@ -191,6 +191,7 @@ type Agent struct {
 	starting  bool // the last pass left nothing to be done but to wait for elements that are starting
 	saved     *instance.Desired
 	lastWrite int64 // its revision
+	unkept    bool  // the latest could not be written
 }
 
 // Run works until the context ends. What the agent has made stays in place.
@@ -237,6 +238,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if a.desired != nil {
 		a.cut(a.desired, true)
+		a.moves.note(a.desired)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.serve(ctx) })
@@ -325,7 +327,12 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 	ctx = control.WithProgress(ctx, a.pulse.progress)
 	ctx = control.WithAwaited(ctx, func() bool { return len(a.wishes) > 0 || len(a.ready) > 0 })
-	pass := func() { passIn(ctx) }
+	pass := func() {
+		passIn(ctx)
+		if a.unkept {
+			a.keep()
+		}
+	}
 	follow := func(s *model.NodeState) {
 		a.take(ctx, s)
 		pass()
@@ -432,9 +439,11 @@ func (a *Agent) keep() {
 	if len(a.held) > 0 || a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
 		return
 	}
-	if err := a.saved.Write(a.desired); err != nil {
+	err := a.saved.Write(a.desired)
+	if a.unkept = err != nil; a.unkept {
 		a.Log.Warn("keep the desired state", "error", err)
 		return
 	}
 	a.lastWrite = a.desired.Revision
+	a.moves.note(a.desired)
 }

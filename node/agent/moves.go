@@ -23,6 +23,7 @@ type arrival struct {
 type moves struct {
 	mu       sync.Mutex           // guards arriving: the API must not wait for the loop
 	arriving map[model.ID]arrival // never changed in place
+	leaving  map[model.ID]string  // the moves of elements that leave, as far as the node's disk knows; likewise
 	settled  map[model.ID]bool    // of the latest pass: those that have the disk that was sent
 }
 
@@ -31,6 +32,29 @@ func (m *moves) expected(id model.ID) (a arrival, ok bool) {
 	defer m.mu.Unlock()
 	a, ok = m.arriving[id]
 	return a, ok
+}
+
+// noted tells whether a next life of the agent would know, too, that an element leaves by this move. Before that,
+// nobody gets its disk, since that life would start it beside the one at the new node.
+func (m *moves) noted(id model.ID, move string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return move != "" && m.leaving[id] == move
+}
+
+// note remembers what has been written to the node's disk, or read from there.
+func (m *moves) note(s *model.NodeState) {
+	leaving := map[model.ID]string{}
+	for i := range s.Networks {
+		for k := range s.Networks[i].Elements {
+			if e := &s.Networks[i].Elements[k]; e.Leaving != "" {
+				leaving[model.ID{Network: s.Networks[i].Name, Element: e.Name}] = e.Leaving
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.leaving = leaving
 }
 
 // mover is the driver that moves disks; nil if there is none.
@@ -81,6 +105,10 @@ func (a *Agent) departure(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !a.moves.noted(id, move) {
+		return notYet(fmt.Errorf("%w: node %s has not noted on its disk that element %s leaves", control.ErrNotYet,
+			a.Dirs.Node, id))
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	to := &begun{w: w}
 	if err := d.Depart(r.Context(), id, move, to); err != nil {
@@ -116,7 +144,10 @@ func (a *Agent) arrival(w http.ResponseWriter, r *http.Request) error {
 		return &httpError{http.StatusNotImplemented, "this node has no driver that takes disks"}
 	}
 	if err := d.Arrive(r.Context(), id.Network, expected.owner, expected.Arrival, r.Body); err != nil {
-		// Whoever still sends would not get the answer.
+		if errors.Is(err, control.ErrNotYet) {
+			return notYet(err)
+		}
+		// Whoever still sends would not get the answer, and this one tells what is wrong.
 		io.Copy(io.Discard, io.LimitReader(r.Body, 2*int64(expected.Disk))) //nolint:errcheck // err counts
 		return notYet(err)
 	}

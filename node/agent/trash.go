@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -22,6 +23,9 @@ const (
 	trashShare = 10       // one part of so many
 	leastFree  = 20       // one part in so many of the disk must be free
 	mostLeast  = 10 << 30 // or so many bytes
+	// movedStays is how long the disk of an element that was moved away is spared, as long as there is any room: until
+	// the element runs at its new node, it may be the only other copy.
+	movedStays = 6 * time.Hour
 )
 
 // trashes are the drivers that have a trash.
@@ -71,8 +75,20 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 	for i := range items {
 		count(&items[i], uint64(items[i].Size))
 	}
-	least := leastOf(disk)
-	left := slices.Clone(items)          // the oldest first
+	least, share := leastOf(disk), disk/trashShare
+	var left, spared []model.TrashItem // the oldest first
+	last := map[model.ID]bool{}        // somebody who moves to and fro has one copy spared
+	for _, i := range slices.Backward(items) {
+		if i.Moved && now.Sub(i.Time) < movedStays && !last[i.Element] {
+			last[i.Element] = true
+			spared = append(spared, i)
+			count(&i, -uint64(i.Size))
+		} else {
+			left = append(left, i)
+		}
+	}
+	slices.Reverse(left)
+	slices.Reverse(spared)
 	remove := func(at int, why string) { // the item
 		i := left[at]
 		left = slices.Delete(left, at, at+1)
@@ -83,10 +99,16 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 	for len(left) > 0 && now.Sub(left[0].Time) > trashAge {
 		remove(0, "they were there for a week")
 	}
-	for len(left) > 0 {
+	for len(left) > 0 || len(spared) > 0 && free < least {
+		if len(left) == 0 {
+			for i := range spared {
+				count(&spared[i], uint64(spared[i].Size))
+			}
+			left, spared, share = spared, nil, math.MaxUint64
+		}
 		why := ""
 		switch {
-		case total > disk/trashShare:
+		case total > share:
 			why = "the trash had more than a tenth of the disk"
 		case free < least:
 			why = "the disk is nearly full"

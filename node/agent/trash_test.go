@@ -52,6 +52,33 @@ func TestTrashIsBounded(t *testing.T) {
 	}
 }
 
+// What an element left behind that was moved away is spared for some hours, once for each, while there is any room.
+func TestTrashSparesWhatWasMoved(t *testing.T) {
+	now := time.Now()
+	item := func(id, element string, ago time.Duration) model.TrashItem {
+		return model.TrashItem{ID: id, Element: model.ID{Network: "lab", Element: element}, Time: now.Add(-ago),
+			Size: 100 << 20, Moved: true}
+	}
+	items := []model.TrashItem{item("old", "r1", 7*time.Hour), item("to and fro", "r2", time.Hour),
+		item("last", "r2", time.Minute)}
+	const gib = 1 << 30
+	for _, c := range []struct {
+		disk, free uint64
+		want       int
+	}{{gib / 2, gib / 4, 2}, {4 * gib, 2 * gib, 0}, {100 * gib, 0, 3}} {
+		n := 0
+		for _, ids := range surplus(items, now, c.disk, c.free) {
+			n += len(ids)
+			if c.free > 0 && slices.Contains(ids, "last") {
+				t.Error("the only other copy is deleted")
+			}
+		}
+		if n != c.want {
+			t.Errorf("disk %d, free %d: %d are deleted, want %d", c.disk, c.free, n, c.want)
+		}
+	}
+}
+
 // Who fills the trash drives out his own, and not the one disk that another may want back, however old that is.
 func TestTrashIsFair(t *testing.T) {
 	now := time.Now()

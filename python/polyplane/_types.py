@@ -1238,6 +1238,7 @@ TraceRequest = TypedDict(
 class TrashItem(TypedDict, total=False):
     element: Required[str]
     id: Required[str]
+    moved: bool
     node: Required[str]
     owner: str
     size: Required[int]

@@ -30,6 +30,10 @@ const (
 	// stand still.
 	moveWaits = 30 * time.Second
 	moveRest  = 50 * time.Millisecond
+	// mostChecking is how long the new node may take to look at a disk that has come, as long as its agent is there.
+	mostChecking = 12 * time.Minute
+	// handRests is how long the manager rests at most between two tries to store that an element is the new node's.
+	handRests = 2 * time.Second
 	// mostMoving is how many disks are sent at a time, and mostEnded how many moves that have ended are remembered.
 	mostMoving = 4
 	mostEnded  = 256
@@ -129,9 +133,10 @@ func (v *moves) all() (all []model.MoveStatus) {
 func (v *moves) note(move string, change func(*model.MoveStatus)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := v.under[move]
-	change(&s)
-	v.under[move] = s
+	if s, there := v.under[move]; there {
+		change(&s)
+		v.under[move] = s
+	}
 }
 
 // end remembers how a move has ended.
@@ -140,7 +145,9 @@ func (v *moves) end(move string, step model.MoveStep, message string) (s model.M
 	defer v.mu.Unlock()
 	s = v.under[move]
 	s.Step, s.Message, s.Ended, s.Placement = step, message, time.Now().UTC(), model.Placement{}
-	s.Stands = model.Duration(s.Ended.Sub(v.halted[move]).Round(time.Millisecond))
+	if since := v.halted[move]; !since.IsZero() {
+		s.Stands = model.Duration(s.Ended.Sub(since).Round(time.Millisecond))
+	}
 	v.under[move] = s
 	if v.ended = append(v.ended, s); len(v.ended) > mostEnded {
 		v.ended = slices.Delete(v.ended, 0, len(v.ended)-mostEnded)
@@ -166,7 +173,19 @@ func (v *moves) current(name, move string) (*network, *model.Moving) {
 
 // carry takes a move from step to step until it has ended.
 func (v *moves) carry(ctx context.Context, name, move string) {
-	tried, step := time.Now(), model.MoveStep("") // since when the step has not succeeded
+	began, step := time.Now(), model.MoveStep("")
+	var failing time.Time // since when nothing but failures came
+	failed := func(id model.ID, m *model.Moving, err error) (ended bool) {
+		if ctx.Err() != nil {
+			return false
+		}
+		if failing.IsZero() {
+			failing = time.Now()
+		}
+		why := reasonOf(err.Error())
+		v.note(move, func(s *model.MoveStatus) { s.Message = why })
+		return (client.StaysRefused(err) || time.Since(failing) > v.patience) && v.undo(ctx, id, m, why)
+	}
 	for ctx.Err() == nil {
 		n, m := v.now(name, move)
 		if m == nil {
@@ -174,31 +193,43 @@ func (v *moves) carry(ctx context.Context, name, move string) {
 			return
 		}
 		if step != m.Step {
-			tried, step = time.Now(), m.Step
+			began, step = time.Now(), m.Step
 		}
 		v.note(move, func(s *model.MoveStatus) { s.Step = m.Step })
 		id := model.ID{Network: name, Element: m.Element}
 		if m.Step == model.MoveStarting {
-			if v.hasStarted(n, m, time.Since(tried) > v.patience) && v.finish(ctx, id, m) {
+			if v.hasStarted(n, m, time.Since(began) > v.patience) && v.finish(ctx, id, m) {
 				return
 			}
 		} else if sent, err := v.send(ctx, id, n, m); err == nil {
+			failing = time.Time{}
 			v.note(move, func(s *model.MoveStatus) { s.Sent, s.Message = sent, "" })
 			v.at("sent")
-			if err := v.hand(ctx, id, m, sent); err == nil {
-				continue
+			// The disk is there: what is tried again is only to store that.
+			for rest := moveRest; ctx.Err() == nil; rest = min(2*rest, handRests) {
+				if err = v.hand(ctx, id, m, sent); err == nil {
+					break
+				}
+				if is, _ := v.now(name, move); is == nil {
+					break
+				}
+				if failed(id, m, fmt.Errorf("its network cannot be stored with the element at its new node: %w", err)) {
+					return
+				}
+				sleep(ctx, rest)
 			}
-		} else if ctx.Err() == nil {
-			why := reasonOf(err.Error())
-			v.note(move, func(s *model.MoveStatus) { s.Message = why })
-			if (client.StaysRefused(err) || time.Since(tried) > v.patience) && v.undo(ctx, id, m, why) {
-				return
-			}
+			continue
+		} else if failed(id, m, err) {
+			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(moveRest):
-		}
+		sleep(ctx, moveRest)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -231,25 +262,34 @@ func (v *moves) send(ctx context.Context, id model.ID, n *network, m *model.Movi
 	from, to := client.NewAgent(dials[m.From], m.From), client.NewAgent(dials[m.To], m.To)
 	defer from.Close()
 	defer to.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watchdog := time.AfterFunc(v.patience, cancel)
-	defer watchdog.Stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := newWatchdog(v.patience, cancel, func(node string) bool { return v.manager.muteNode(node) == "" }, m)
+	defer watch.end()
+	because := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			return cause
+		}
+		return err
+	}
 	disk, err := from.Departure(ctx, id, m.Move)
 	if err != nil {
-		return 0, fmt.Errorf("node %s: %w", m.From, err)
+		return 0, because(fmt.Errorf("node %s: %w", m.From, err))
 	}
 	defer disk.Close()
 	v.at("sending")
 	counted := &countedReader{r: disk, read: func(sum int64) {
-		watchdog.Reset(v.patience)
+		watch.progress()
 		v.note(m.Move, func(s *model.MoveStatus) { s.Sent = model.Bytes(sum) })
-	}}
-	if err := to.Arrival(ctx, id, m.Move, counted); err != nil {
-		if counted.err != nil {
-			return 0, fmt.Errorf("node %s broke off: %w", m.From, counted.err)
-		}
-		return 0, fmt.Errorf("node %s: %w", m.To, err)
+	}, end: watch.checking}
+	err = to.Arrival(ctx, id, m.Move, counted)
+	counted.mu.Lock() // whoever answered early may have left it to be read
+	defer counted.mu.Unlock()
+	switch {
+	case counted.err != nil && !client.StaysRefused(err):
+		return 0, because(fmt.Errorf("node %s broke off: %w", m.From, counted.err))
+	case err != nil:
+		return 0, because(fmt.Errorf("node %s: %w", m.To, err))
 	}
 	return model.Bytes(counted.sum), nil
 }
@@ -258,19 +298,78 @@ func (v *moves) send(ctx context.Context, id model.ID, n *network, m *model.Movi
 type countedReader struct {
 	r    io.Reader
 	read func(sum int64)
+	end  func() // is called at the end of the stream
+	mu   sync.Mutex
 	sum  int64
 	err  error
 }
 
 func (c *countedReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.sum += int64(n); n > 0 {
 		c.read(c.sum)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
+		c.end()
+	case err != nil:
 		c.err = err
 	}
 	return n, err
+}
+
+// watchdog ends the sending of a disk when nothing happens. While the new node looks at what has come, it need only be
+// there.
+type watchdog struct {
+	mu       sync.Mutex
+	timer    *time.Timer
+	patience time.Duration
+	waits    string    // for this node
+	checks   time.Time // since when the new node has all of the disk
+	to       string
+}
+
+func newWatchdog(patience time.Duration, cancel context.CancelCauseFunc, there func(node string) bool,
+	m *model.Moving) *watchdog {
+	w := &watchdog{patience: patience, waits: m.From, to: m.To}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(patience, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.checks.IsZero() && time.Since(w.checks) < mostChecking && there(w.to) {
+			w.timer.Reset(patience)
+			return
+		}
+		why := fmt.Errorf("nothing was heard of its disk for %s: node %s does not answer", patience, w.waits)
+		if w.waits == "" {
+			why = fmt.Errorf("its disk did not get on for %s, from node %s to node %s", patience, m.From, m.To)
+		}
+		cancel(why)
+	})
+	return w
+}
+
+func (w *watchdog) progress() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits = ""
+	w.timer.Reset(w.patience)
+}
+
+func (w *watchdog) checking() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits, w.checks = w.to, time.Now()
+	w.timer.Reset(w.patience)
+}
+
+func (w *watchdog) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
 }
 
 // change stores the next step of a move, if it still is at the one that m tells.
@@ -366,11 +465,17 @@ func (v *moves) finish(ctx context.Context, id model.ID, m *model.Moving) bool {
 		}
 	}
 	v.known.mu.RUnlock()
-	stood := time.Since(m.Began).Round(time.Millisecond)
+	stood, was := "", "its old node"
+	if !m.Began.IsZero() { // else the network was put together from the nodes
+		stood = fmt.Sprintf(", and stood still for %s", time.Since(m.Began).Round(time.Millisecond))
+	}
+	if m.From != "" {
+		was = "node " + m.From
+	}
 	err := v.change(ctx, id, m, func(_ *network, r *model.Record, c *change) {
 		r.Moving = nil
-		c.reason, c.message = "MoveDone", fmt.Sprintf("it is on node %s with its disk, and stood still for %s; the "+
-			"disk that it had on node %s is in the trash there", m.To, stood, m.From)
+		c.reason, c.message = "MoveDone", fmt.Sprintf("it is on node %s with its disk%s; the disk that it "+
+			"had on %s is in the trash there", m.To, stood, was)
 		if message != "" {
 			c.message += "; it fails there: " + message
 		}

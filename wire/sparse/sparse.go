@@ -67,8 +67,9 @@ func pieces(f *os.File, size int64, each func(at, length int64) error) error {
 	return nil
 }
 
-// Send writes a file. It must not change meanwhile.
-func Send(w io.Writer, f *os.File) error {
+// Send writes a file. It must not change meanwhile: sound, if it is not nil, says so before the digest has the stream
+// count.
+func Send(w io.Writer, f *os.File, sound func() error) error {
 	size, err := SizeOf(f)
 	if err != nil {
 		return err
@@ -97,6 +98,9 @@ func Send(w io.Writer, f *os.File) error {
 	})
 	if err == nil {
 		err = put(to, nil, uint64(size.File), 0)
+	}
+	if err == nil && sound != nil {
+		err = sound()
 	}
 	if err == nil {
 		_, err = w.Write(sum.Sum(nil))
@@ -152,6 +156,12 @@ func Receive(r io.Reader, begin func(Size) (Into, error)) (Size, error) {
 	}
 	if subtle.ConstantTimeCompare(is, told) != 1 {
 		return size, fmt.Errorf("%w: its digest is another", ErrDamaged)
+	}
+	switch n, err := io.ReadFull(r, told[:1]); {
+	case n > 0:
+		return size, fmt.Errorf("%w: there is more behind its end", ErrDamaged)
+	case !errors.Is(err, io.EOF):
+		return size, err
 	}
 	return size, nil
 }

@@ -25,7 +25,7 @@ func sent(t testing.TB, make func(*os.File)) (content, stream []byte) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := Send(&b, f); err != nil {
+	if err := Send(&b, f, nil); err != nil {
 		t.Fatal(err)
 	}
 	return content, b.Bytes()
@@ -82,7 +82,7 @@ func TestFilesComeAsTheyWere(t *testing.T) {
 			rt.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := Send(&b, f); err != nil {
+		if err := Send(&b, f, nil); err != nil {
 			rt.Fatal(err)
 		}
 		is, _, err := received(t, b.Bytes(), size)

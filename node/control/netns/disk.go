@@ -480,19 +480,24 @@ func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
 // run runs a program of the machine to its end. An error contains what the program printed last.
 func run(args ...string) error {
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	return programError(args[0], err, string(out))
+}
+
+// programError is the error of a program, with the last line that it said.
+func programError(program string, err error, out string) error {
 	if err == nil {
 		return nil
 	}
 	words := ""
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); line != "" {
 			words = line
 		}
 	}
 	if words != "" {
-		return fmt.Errorf("%s: %w: %s", args[0], err, words)
+		return fmt.Errorf("%s: %w: %s", program, err, words)
 	}
-	return fmt.Errorf("%s: %w", args[0], err)
+	return fmt.Errorf("%s: %w", program, err)
 }
 
 // DiskShare is the used share of an element's disk: of its room or of its inodes, whichever is more.

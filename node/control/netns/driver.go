@@ -54,7 +54,7 @@ type Driver struct {
 
 	mounts mountWatch // tells whether the elements' mounts may have changed
 
-	arriving sync.Mutex           // held while a disk is taken that another node sends
+	arriving sync.Map             // by element: there while a disk of its is taken that another node sends
 	disks    sync.Mutex           // held while an empty disk is made or looked at; guards sound
 	sound    map[model.Bytes]bool // empty images that were found whole in this life
 	holds    holds

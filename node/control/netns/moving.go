@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,16 +23,37 @@ import (
 
 // An element that is moved takes its disk along. At the old node the element stands still, and nobody mounts its disk,
 // until it is the other node's or goes on here. At the new node the disk that comes lies in arriving/NET/ELEMENT@MOVE.
-// That directory is there as long as the node is told of the move: without a disk in it, it says that the element has
-// taken it up, or never had one. So an element that has come never begins with an empty disk in its place. What is no
-// longer asked for goes to the trash.
+// That directory is there as long as the node is told of the move. Marks in it say what has become of the disk, so an
+// element that has come never begins with an empty one in its place. What is no longer asked for goes to the trash.
 
 var _ control.Mover = (*Driver)(nil)
 
 // errMoving refuses what would change the disk of an element that is being moved.
 var errMoving = errors.New("it is being moved to another node; try again when that is done (`polyplane get moves`)")
 
-const arrivingSuffix = ".new"
+const (
+	arrivingSuffix = ".new"
+	// The marks: no disk came, since the element had none; the disk that came was taken up; the element begins with a
+	// new disk.
+	noneMark, takenMark, newMark = "none", "taken", "new"
+)
+
+// errTaken refuses a disk that comes late.
+var errTaken = errors.New("the element has taken up the disk of this move already")
+
+func exists(path ...string) bool {
+	_, err := os.Lstat(filepath.Join(path...))
+	return err == nil
+}
+
+// mark puts a mark into a directory.
+func mark(dir, name string) error {
+	err := os.WriteFile(filepath.Join(dir, name), nil, 0o600)
+	if err == nil {
+		err = durable.Sync(dir)
+	}
+	return err
+}
 
 func (d *Driver) arrivingDir() string { return filepath.Join(d.dirs.Data, "arriving") }
 
@@ -45,17 +68,15 @@ func (d *Driver) checkMove(job *control.Job) error {
 		return errMoving
 	case e.Arrived != "":
 		path := d.arrivalPath(job.ID, e.Arrived)
-		_, err := os.Stat(path)
-		_, disk := os.Stat(filepath.Join(path, trashDisk))
-		_, image := os.Stat(d.dirs.Disk(job.ID))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && image == nil, err == nil && disk != nil:
-			return nil // taken up
-		case err == nil:
+		case exists(path, trashDisk), exists(path, noneMark):
 			return errors.New("the disk that came with its move has not been taken up yet")
+		case exists(path, newMark), exists(d.dirs.Disk(job.ID)):
+			return nil
 		}
 		return fmt.Errorf("the disk that was sent with its move is not on this node any more (%s): what it had on its "+
-			"old node is in the trash there", path)
+			"old node is in the trash there, unless that was emptied since; `polyplane restart --new-disk %s` has it "+
+			"begin with an empty one", path, job.ID)
 	}
 	return nil
 }
@@ -69,14 +90,16 @@ func (d *Driver) Depart(ctx context.Context, id model.ID, move string, w io.Writ
 	defer f.Close()
 	before, err := f.Stat()
 	if err == nil {
-		err = sparse.Send(contextWriter{ctx, w}, f)
+		err = sparse.Send(contextWriter{ctx, w}, f, func() error {
+			after, err := f.Stat()
+			if err == nil && (!after.ModTime().Equal(before.ModTime()) || after.Size() != before.Size()) {
+				err = errors.New("it has changed meanwhile")
+			}
+			return err
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("send the disk of element %s: %w", id, err)
-	}
-	if after, err := f.Stat(); err != nil || !after.ModTime().Equal(before.ModTime()) ||
-		after.Size() != before.Size() {
-		return fmt.Errorf("send the disk of element %s: it has changed meanwhile", id)
 	}
 	return nil
 }
@@ -107,6 +130,15 @@ func (d *Driver) openDeparting(ctx context.Context, id model.ID, move string) (f
 		if job.Element.Leaving != move || p.running() {
 			return fmt.Errorf("%w: it still runs", control.ErrNotYet)
 		}
+		// Whoever was ever started has this directory. Without an image its disk is lost, or still there only because
+		// it is mounted: nothing may be sent in its place, nor unmounted.
+		if dir := d.dirs.Files(id); !exists(image) && exists(dir) {
+			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 && !linux.IsMount(dir) {
+				return errors.New("its files are on no disk of their own, as an earlier polyplane made them: " +
+					"restart it first")
+			}
+			return &missingDiskError{id, image}
+		}
 		if err := d.unmountDisk(id, unix.MNT_DETACH); err != nil {
 			return err
 		}
@@ -115,10 +147,6 @@ func (d *Driver) openDeparting(ctx context.Context, id model.ID, move string) (f
 				control.ErrNotYet)
 		}
 		if f, err = os.Open(image); errors.Is(err, fs.ErrNotExist) {
-			if entries, err := os.ReadDir(d.dirs.Files(id)); err == nil && len(entries) > 0 {
-				return errors.New("its files are on no disk of their own, as an earlier polyplane made them: " +
-					"restart it first")
-			}
 			f, err = os.Open(os.DevNull) // of no size
 		}
 		if err == nil && f.Name() == image {
@@ -154,16 +182,18 @@ func (d *Driver) Arrive(ctx context.Context, network, owner string, a model.Arri
 }
 
 func (d *Driver) arrive(ctx context.Context, id model.ID, owner string, a model.Arrival, r io.Reader) error {
-	d.arriving.Lock()
-	defer d.arriving.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
+	if _, already := d.arriving.LoadOrStore(id, true); already {
+		return fmt.Errorf("%w: it is being taken already", control.ErrNotYet)
 	}
+	defer d.arriving.Delete(id)
 	dir := d.arrivalPath(id, a.Move)
 	fresh := filepath.Join(dir, trashDisk+arrivingSuffix)
+	if exists(dir, takenMark) || exists(dir, newMark) {
+		return errTaken
+	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		err = errors.Join(linux.RemoveTree(fresh), linux.RemoveTree(filepath.Join(dir, trashDisk)))
+		err = linux.RemoveTree(fresh)
 	}
 	if err != nil {
 		return err
@@ -201,15 +231,15 @@ func (d *Driver) arrive(ctx context.Context, id model.ID, owner string, a model.
 			return err
 		}
 		// Another machine's kernel has written it, and this one's is about to read it.
-		if err := run("e2fsck", "-n", "-f", fresh); err != nil {
+		if err := checkArrived(ctx, fresh); err != nil {
 			return fmt.Errorf("what came is no sound file system: %w", err)
 		}
 		if owner != "" && len(owner) <= model.MaxOwnerNoted {
 			unix.Setxattr(fresh, ownerNote, []byte(owner), 0) //nolint:errcheck // without it an administrator decides
 		}
-		if err := os.Rename(fresh, filepath.Join(dir, trashDisk)); err != nil {
-			return err
-		}
+	}
+	if err := d.keepArrived(dir, fresh, size.File > 0); err != nil {
+		return err
 	}
 	for at := dir; at != d.dirs.Data; at = filepath.Dir(at) {
 		if err := durable.Sync(at); err != nil {
@@ -219,26 +249,73 @@ func (d *Driver) arrive(ctx context.Context, id model.ID, owner string, a model.
 	return nil
 }
 
+// keepArrived has what came count, unless the element is here already: it may have written to its disk since.
+func (d *Driver) keepArrived(dir, fresh string, disk bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case exists(dir, takenMark) || exists(dir, newMark):
+		return errTaken
+	case disk:
+		return os.Rename(fresh, filepath.Join(dir, trashDisk))
+	}
+	return mark(dir, noneMark)
+}
+
+// mostChecking is how long the check of a disk that came may take.
+const mostChecking = 10 * time.Minute
+
+// checkArrived tells what is wrong with a file system that came.
+func checkArrived(ctx context.Context, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, mostChecking)
+	defer cancel()
+	var out lastWords
+	c := exec.CommandContext(ctx, "e2fsck", "-n", "-f", image)
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return programError("e2fsck", err, string(out))
+}
+
+// lastWords keeps the end of what a program writes, which may be much for a hostile file system.
+type lastWords []byte
+
+func (t *lastWords) Write(p []byte) (int, error) {
+	all := append(*t, p...)
+	*t = append(lastWords(nil), all[max(0, len(all)-4096):]...)
+	return len(p), nil
+}
+
 // Settle is control.Mover's.
 func (d *Driver) Settle(ctx context.Context, id model.ID, move string) (bool, error) {
 	dir, image := d.arrivalPath(id, move), d.dirs.Disk(id)
 	came := filepath.Join(dir, trashDisk)
-	if _, err := os.Stat(came); err != nil {
-		_, taken := os.Stat(dir)
-		_, has := os.Stat(image)
-		return taken == nil || has == nil, nil
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	none := exists(dir, noneMark)
+	if !none && !exists(came) {
+		return exists(dir, newMark) || exists(image), nil
+	}
 	if err := d.makeWay(ctx, id); err != nil {
 		return false, fmt.Errorf("have element %s take up the disk that came with its move: %w", id, err)
 	}
-	err := os.MkdirAll(filepath.Dir(image), 0o700)
-	if err == nil {
-		err = os.Rename(came, image)
-	}
-	if err == nil {
-		err = errors.Join(durable.Sync(filepath.Dir(image)), durable.Sync(dir))
+	var err error
+	if none {
+		if err = mark(dir, newMark); err == nil {
+			err = errors.Join(os.Remove(filepath.Join(dir, noneMark)), durable.Sync(dir))
+		}
+	} else {
+		if err = mark(dir, takenMark); err == nil {
+			err = os.MkdirAll(filepath.Dir(image), 0o700)
+		}
+		if err == nil {
+			err = os.Rename(came, image)
+		}
+		if err == nil {
+			err = errors.Join(durable.Sync(filepath.Dir(image)), durable.Sync(dir))
+		}
 	}
 	if err != nil {
 		return false, fmt.Errorf("have element %s take up the disk that came with its move: %w", id, err)
@@ -287,22 +364,44 @@ func (d *Driver) KeepArrivals(_ context.Context, moves map[model.ID]string) erro
 }
 
 func (d *Driver) dropArrival(id model.ID, path string) error {
-	if !d.arriving.TryLock() {
+	if _, already := d.arriving.LoadOrStore(id, true); already {
 		return nil // it is just being written; the next pass looks again
 	}
-	defer d.arriving.Unlock()
-	disk := filepath.Join(path, trashDisk)
-	if _, err := os.Stat(disk); err == nil {
-		to, err := d.trashFor(id)
-		if err == nil {
-			err = os.Rename(disk, filepath.Join(to, trashDisk))
-		}
-		if err != nil {
+	defer d.arriving.Delete(id)
+	if exists(path, trashDisk) {
+		if err := d.trashArrived(id, path); err != nil {
 			return fmt.Errorf("put the disk of element %s, which was sent here, into the trash: %w", id, err)
 		}
 	}
 	err := linux.RemoveTree(path)
 	os.Remove(filepath.Dir(path)) //nolint:errcheck // when it is empty
 	os.Remove(d.arrivingDir())    //nolint:errcheck // when it is empty
+	return err
+}
+
+// beginAnew has an element that has come begin with a new disk. What came and was not taken up goes to the trash.
+func (d *Driver) beginAnew(job *control.Job) error {
+	if job.Element.Arrived == "" {
+		return nil
+	}
+	dir := d.arrivalPath(job.ID, job.Element.Arrived)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := mark(dir, newMark); err != nil {
+		return err
+	}
+	os.Remove(filepath.Join(dir, noneMark)) //nolint:errcheck // it means the same
+	if exists(dir, trashDisk) {
+		return d.trashArrived(job.ID, dir)
+	}
+	return nil
+}
+
+func (d *Driver) trashArrived(id model.ID, dir string) error {
+	to, err := d.trashFor(id)
+	if err == nil {
+		err = os.Rename(filepath.Join(dir, trashDisk), filepath.Join(to, trashDisk))
+	}
 	return err
 }

@@ -116,6 +116,9 @@ func TestMoveOfADisk(t *testing.T) {
 			t.Fatalf("not taken up: %v", err)
 		}
 	}
+	if err := arrive("m2", most, disk.Bytes()); !errors.Is(err, errTaken) {
+		t.Errorf("a disk that comes late is taken: %v", err)
+	}
 	n.apply(t, jobs)
 	if is := n.run(t, id, "sh", "-c", look); is != was {
 		t.Errorf("at its new node it has %q, before %q", is, was)
@@ -199,4 +202,35 @@ func TestMoveWithoutADisk(t *testing.T) {
 		t.Error("it has a disk")
 	}
 	n.run(t, id, "true") // which makes one
+}
+
+// An element whose image is gone does not move as one that never had a disk, and keeps what is still mounted; at its new
+// node it may begin with a new disk, if somebody says so.
+func TestMoveOfALostDisk(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	jobs := birdLine("lab", 65, 1)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "true")
+	if err := os.Remove(n.dirs.Disk(id)); err != nil {
+		t.Fatal(err)
+	}
+	jobs[0].Element.Leaving, jobs[0].Element.Stopped = "m1", true
+	n.Apply(ctx, jobs)
+	var disk bytes.Buffer
+	if err := n.Depart(ctx, id, "m1", &disk); err == nil || errors.Is(err, control.ErrNotYet) || disk.Len() > 0 {
+		t.Errorf("a lost disk is sent as none: %v", err)
+	}
+	jobs[0].Element.Leaving, jobs[0].Element.Stopped, jobs[0].Element.Arrived = "", false, "m1"
+	if r := n.Apply(ctx, jobs); r[0].Err == nil {
+		t.Log("it goes on with what is mounted")
+	}
+	if err := n.RenewDisk(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if settled, err := n.Settle(ctx, id, "m1"); !settled || err != nil {
+		t.Errorf("the element with a new disk has not come: %v", err)
+	}
+	n.apply(t, jobs)
+	n.run(t, id, "true")
 }

@@ -52,6 +52,9 @@ func (d *Driver) trashFor(id model.ID) (string, error) {
 // are the machine's root's (xattr(7)).
 const ownerNote = "trusted.polyplane.owner"
 
+// movedNote is on what an element left behind that was moved away.
+const movedNote = "trusted.polyplane.moved"
+
 // noteOwner notes whose an element's disk is, if it has one. Without the note only administrators give it back from the
 // trash, so nothing fails for the lack of it: where the file system has no attributes, or there is no room.
 func (d *Driver) noteOwner(job *control.Job) {
@@ -104,6 +107,9 @@ func (d *Driver) throwAway(id model.ID) error {
 	if terr != nil {
 		return terr
 	}
+	if e := d.elements[id]; e != nil && e.job.Element.Leaving != "" {
+		unix.Setxattr(to, movedNote, []byte("1"), 0) //nolint:errcheck // without it, it is thrown away earlier
+	}
 	if err == nil {
 		if err := os.Rename(image, filepath.Join(to, trashDisk)); err != nil {
 			return err
@@ -151,8 +157,9 @@ func (d *Driver) trashItem(path string) (model.TrashItem, bool) {
 		return model.TrashItem{}, false
 	}
 	owner, _ := diskOwner(filepath.Join(path, trashDisk)) // what cannot be read is nobody's
+	moved, _ := unix.Getxattr(path, movedNote, nil)
 	return model.TrashItem{ID: network + "/" + name, Element: model.ID{Network: network, Element: name[:at]},
-		Owner: owner, Node: d.dirs.Node, Time: t, Size: taken(path)}, true
+		Owner: owner, Node: d.dirs.Node, Time: t, Size: taken(path), Moved: moved > 0}, true
 }
 
 // taken is how much of the disk the files below a path take.
@@ -269,10 +276,10 @@ func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	if e == nil {
 		return fmt.Errorf("there is no element %s on node %s", id, d.dirs.Node)
 	}
-	if e.job.Element.Leaving != "" || e.job.Element.Arrived != "" {
+	if e.job.Element.Leaving != "" {
 		return fmt.Errorf("give %s a new disk: %w", id, errMoving)
 	}
-	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
+	err := d.besides(ctx, id, func(ctx context.Context, job *control.Job, p *process) error {
 		d.doubtDisks()
 		if err := d.removeContainer(ctx, containerID(id), d.graceOf(id)); err != nil {
 			return fmt.Errorf("stop its processes: %w", err)
@@ -282,7 +289,11 @@ func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 		if err := d.unmountDisk(id, unix.MNT_DETACH); err != nil {
 			return err
 		}
-		return d.throwAway(id)
+		if err := d.throwAway(id); err != nil {
+			return err
+		}
+		os.Remove(d.dirs.Files(id)) //nolint:errcheck // when it is empty; it says that the element has a disk
+		return d.beginAnew(job)
 	})
 	if e := d.elements[id]; e != nil {
 		e.verified, e.last = false, nil
