@@ -64,10 +64,10 @@ func TestDataBehindALink(t *testing.T) {
 	if notes := p.run("exec", "lab/h1", "--", "cat", "/root/notes"); strings.TrimSpace(notes) != "kept" {
 		t.Errorf("the file holds %q", notes)
 	}
-	p.run("down", "--purge")
+	told := p.run("down", "--purge")
 	for _, at := range []string{p.dirs.Data, large} {
 		if _, err := os.Lstat(at); err == nil {
-			t.Errorf("%s is left", at)
+			t.Errorf("%s is left, and down told: %s", at, told)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -345,14 +346,14 @@ func peerPlace(t *testing.T, peers *ebpf.Map, a netip.Addr) uint32 {
 // removed removes an entry of a hash table, and returns what tells that it is as it was.
 func removed(t *testing.T, m *ebpf.Map, key uint32) func() bool {
 	t.Helper()
-	var was, now uint32
+	var was, now []byte
 	if err := m.Lookup(key, &was); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Delete(key); err != nil {
 		t.Fatal(err)
 	}
-	return func() bool { return m.Lookup(key, &now) == nil && now == was }
+	return func() bool { return m.Lookup(key, &now) == nil && bytes.Equal(now, was) }
 }
 
 // vni is the tunnel number of a link.

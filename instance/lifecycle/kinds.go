@@ -60,6 +60,7 @@ var (
 	diskKinds = []kind{dir(anyName, file(`[^.].*\.ext4(\..*)?`)), file(`\.empty-[0-9]+(\..*)?`)}
 	setAside  = []kind{dir(anyName, dir(`.*@.*`, file(`disk\.ext4(\..*)?`), whole("files")))}
 	nodeKinds = []kind{dir("arriving", setAside...), dir("disks", diskKinds...),
+		dir("desired", file(`[0-9a-f]{32}\.json`+anew), file(temporary)),
 		dir("evidence", dir(anyName, file(`.*\.pcapng(\..*)?`))), dir("images", imageKinds...),
 		dir("networks", dir(anyName, whole(anyName))), dir("programs", file(anyName)),
 		dir("trash", setAside...), file(`\.files-[0-9]+`), file(`(incidents|usual|store)\.json` + anew),
@@ -70,7 +71,8 @@ var (
 		sure(dir("backups", file(`auto-[0-9]{8}T[0-9]{6}Z\.backup(\.part)?`))),
 		sure(dir("etcd", dir("member",
 			dir("snap", file(`db(\..*)?`), file(`[0-9a-f-]+\.snap(\..*)?`), file("tmp.*")),
-			dir("wal(.tmp)?", file(`[0-9a-f-]+\.(wal|tmp)(\.broken)?`))))),
+			dir("wal(.tmp)?", file(`[0-9a-f-]+\.(wal|tmp)(\.broken)?`))),
+			file("polyplane"))),
 		file(`etcd\.log`), file(`etcd\.reserve`),
 		dir("identity", file(`[a-z]+\.(pem|json)`+anew), file(temporary)),
 		sure(dir("images", imageKinds...)),
