@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 
 	"github.com/polyplane/polyplane/instance"
 )
@@ -54,32 +55,43 @@ const (
 	temporary = `\.new-[0-9]+`
 )
 
+// Patterns take a while to be read, so they are when they are first asked for.
 var (
-	imageKinds = []kind{file(`[0-9a-f]{64}(\.(image|ext4|json|new))+`), dir(`[0-9a-f]{64}\.mount`), file(temporary),
-		goesLast(file(`index\.json` + anew))}
-	diskKinds = []kind{dir(anyName, file(`[^.].*\.ext4(\..*)?`)), file(`\.empty-[0-9]+(\..*)?`)}
-	setAside  = []kind{dir(anyName, dir(`.*@.*`, file(`disk\.ext4(\..*)?`), whole("files")))}
-	nodeKinds = []kind{dir("arriving", setAside...), dir("disks", diskKinds...),
-		dir("desired", file(`[0-9a-f]{32}\.json`+anew), file(temporary)),
-		dir("evidence", dir(anyName, file(`.*\.pcapng(\..*)?`))), dir("images", imageKinds...),
-		dir("networks", dir(anyName, whole(anyName))), dir("programs", file(anyName)),
-		dir("trash", setAside...), file(`\.files-[0-9]+`), file(`(incidents|usual|store)\.json` + anew),
-		goesLast(file(`desired\.json`)), file(`desired\.json` + anew)}
-	dataKinds = []kind{
-		dir("aside", file(`[0-9a-f]{24}\.(json|overtaken)`+anew)),
-		dir("authority", file(`(authority\.pem|revoked\.json)`+anew), file(temporary)),
-		sure(dir("backups", file(`auto-[0-9]{8}T[0-9]{6}Z\.backup(\.part)?`))),
-		sure(dir("etcd", dir("member",
-			dir("snap", file(`db(\..*)?`), file(`[0-9a-f-]+\.snap(\..*)?`), file("tmp.*")),
-			dir("wal(.tmp)?", file(`[0-9a-f-]+\.(wal|tmp)(\.broken)?`))),
-			file("polyplane"))),
-		file(`etcd\.log`), file(`etcd\.reserve`),
-		dir("identity", file(`[a-z]+\.(pem|json)`+anew), file(temporary)),
-		sure(dir("images", imageKinds...)),
-		dir("log", file(`(up|manager|agent-.*)\.log(\.1)?`)),
-		sure(dir("nodes",
-			kind{name: regexp.MustCompile(anyName), dir: true, in: nodeKinds, mark: "desired.json"})),
-		file(`restore\.log`), file(`self-test\.json`), file(regexp.QuoteMeta(instance.SettingsFile))}
+	imageKinds = sync.OnceValue(func() []kind {
+		return []kind{file(`[0-9a-f]{64}(\.(image|ext4|json|new))+`), dir(`[0-9a-f]{64}\.mount`), file(temporary),
+			goesLast(file(`index\.json` + anew))}
+	})
+	diskKinds = sync.OnceValue(func() []kind {
+		return []kind{dir(anyName, file(`[^.].*\.ext4(\..*)?`)), file(`\.empty-[0-9]+(\..*)?`)}
+	})
+	setAside = sync.OnceValue(func() []kind {
+		return []kind{dir(anyName, dir(`.*@.*`, file(`disk\.ext4(\..*)?`), file(`(none|taken|new)`), whole("files")))}
+	})
+	nodeKinds = sync.OnceValue(func() []kind {
+		return []kind{dir("arriving", setAside()...), dir("disks", diskKinds()...),
+			dir("desired", file(`[0-9a-f]{32}\.json`+anew), file(temporary)),
+			dir("evidence", dir(anyName, file(`.*\.pcapng(\..*)?`))), dir("images", imageKinds()...),
+			dir("networks", dir(anyName, whole(anyName))), dir("programs", file(anyName)),
+			dir("trash", setAside()...), file(`\.files-[0-9]+`), file(`(incidents|usual|store)\.json` + anew),
+			goesLast(file(`desired\.json`)), file(`desired\.json` + anew)}
+	})
+	dataKinds = sync.OnceValue(func() []kind {
+		return []kind{
+			dir("aside", file(`[0-9a-f]{24}\.(json|overtaken)`+anew)),
+			dir("authority", file(`(authority\.pem|revoked\.json)`+anew), file(temporary)),
+			sure(dir("backups", file(`auto-[0-9]{8}T[0-9]{6}Z\.backup(\.part)?`))),
+			sure(dir("etcd", dir("member",
+				dir("snap", file(`db(\..*)?`), file(`[0-9a-f-]+\.snap(\..*)?`), file("tmp.*")),
+				dir("wal(.tmp)?", file(`[0-9a-f-]+\.(wal|tmp)(\.broken)?`))),
+				file("polyplane"))),
+			file(`etcd\.log`), file(`etcd\.reserve`),
+			dir("identity", file(`[a-z]+\.(pem|json)`+anew), file(temporary)),
+			sure(dir("images", imageKinds()...)),
+			dir("log", file(`(up|manager|agent-.*)\.log(\.1)?`)),
+			sure(dir("nodes",
+				kind{name: regexp.MustCompile(anyName), dir: true, in: nodeKinds(), mark: "desired.json"})),
+			file(`restore\.log`), file(`self-test\.json`), file(regexp.QuoteMeta(instance.SettingsFile))}
+	})
 )
 
 // madeEndings are what names in the data directory end with where it was made anew, damaged, or set aside.
@@ -96,10 +108,10 @@ func namedOf(kinds []kind, name string) *kind {
 
 // madeKind is what polyplane made under a name in the data directory; nil if it did not.
 func madeKind(name string) *kind {
-	if is := namedOf(dataKinds, name); is != nil {
+	if is := namedOf(dataKinds(), name); is != nil {
 		return is
 	}
-	return namedOf(dataKinds, madeEndings.ReplaceAllString(name, ""))
+	return namedOf(dataKinds(), madeEndings.ReplaceAllString(name, ""))
 }
 
 // mayBe tells whether a directory can be of a kind, by what is in it.
@@ -111,7 +123,7 @@ func (k *kind) mayBe(entries []fs.DirEntry) bool {
 func nodeParts(nodes string) (all []string) {
 	paths, _ := filepath.Glob(filepath.Join(nodes, "*", "*")) // it fails for wrong patterns only
 	return slices.DeleteFunc(paths, func(at string) bool {
-		is := namedOf(nodeKinds, filepath.Base(at))
+		is := namedOf(nodeKinds(), filepath.Base(at))
 		return is == nil || !is.dir
 	})
 }

@@ -66,7 +66,7 @@ const lostAndFound = "lost+found"
 // What is mounted above, or behind a link, somebody else has mounted. It must come before anything is deleted.
 func (d *data) unmount() error {
 	for _, path := range d.ours {
-		if madeKind(filepath.Base(path)) != namedOf(dataKinds, "nodes") {
+		if madeKind(filepath.Base(path)) != namedOf(dataKinds(), "nodes") {
 			continue
 		}
 		for _, part := range nodeParts(path) {

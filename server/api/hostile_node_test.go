@@ -81,11 +81,12 @@ func TestAHostileNodesAnswersAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agentOf(t, good, "good", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	watching, _ := agentOf(t, good, "good", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/trash" {
 			io.WriteString(w, `{"items":[{"id":"lab/r1@20260101T000000Z","element":"lab/r1"}]}`) //nolint:errcheck // it is read
 		}
 	}))
+	<-watching // before that, its agent is away
 	net := duo("lab")
 	net.Elements[0].Node, net.Elements[1].Node = "evil", "evil"
 	if _, err := o.root.Apply(ctx, net, model.ApplyOptions{}); err != nil {
