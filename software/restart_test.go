@@ -83,9 +83,10 @@ func TestRoutesOfAKilledZebraGo(t *testing.T) {
 		netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
 		t.Fatal(err)
 	}
-	// Both in one breath: a zebra that lived would have something to say about a route that is not its own.
-	if out, err := r.exec("sh", "-c",
-		"kill -KILL $(cat /run/frr/zebra.pid); ip route add 203.0.113.0/24 dev h1 proto bgp"); err != nil {
+	// A zebra that lived would have something to say about a route that is not its own; so it is stopped first. The
+	// next one, which comes at once, must find the route there.
+	if out, err := r.exec("sh", "-c", "kill -STOP $(cat /run/frr/zebra.pid) && "+
+		"ip route add 203.0.113.0/24 dev h1 proto bgp && kill -KILL $(cat /run/frr/zebra.pid)"); err != nil {
 		t.Fatalf("leaving a route of a killed zebra: %v\n%s", err, out)
 	}
 	for timeout := time.After(patience); ; {

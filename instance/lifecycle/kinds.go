@@ -84,7 +84,7 @@ var (
 				dir("snap", file(`db(\..*)?`), file(`[0-9a-f-]+\.snap(\..*)?`), file("tmp.*")),
 				dir("wal(.tmp)?", file(`[0-9a-f-]+\.(wal|tmp)(\.broken)?`))),
 				file("polyplane"))),
-			file(`etcd\.log`), file(`etcd\.reserve`),
+			file(`etcd\.log`), file(`etcd\.reserve`), whole("examined-(backup|[0-9]+)"), // by a check that was killed
 			dir("identity", file(`[a-z]+\.(pem|json)`+anew), file(temporary)),
 			sure(dir("images", imageKinds()...)),
 			dir("log", file(`(up|manager|agent-.*)\.log(\.1)?`)),

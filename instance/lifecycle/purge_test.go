@@ -71,7 +71,7 @@ func (p *place) swap(to, at string) {
 func (p *place) fill(more ...string) {
 	p.Helper()
 	for _, name := range append(more, "var/data/nodes/n1/networks/lab/h1/x", "var/data/settings.json",
-		"var/data/etcd/member/snap/db", "var/data/etcd/polyplane",
+		"var/data/etcd/member/snap/db", "var/data/etcd/polyplane", "var/data/examined-backup/x",
 		"var/data/nodes/n1/desired/b4ee574a45461466a561756a650445fc.json", "var/data/nodes/n1/arriving/lab/h3@m/none",
 		"var/data/etcd.aside-20260101T000000.000Z/member/wal/0-0.wal", "var/data/etcd.log",
 		"var/data/images/index.json", "var/data/images/"+anID+".image", "var/data/nodes/n1/desired.json",
